@@ -1,0 +1,203 @@
+"""`Model`: what a stepper asks of a mechanism; `TreeModel`: a mechanism lowered to arrays that answers."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+
+from mechid.dynamics import elements, loops, tree
+from mechid.dynamics.elements import CustomRow, FrictionRows, LineSprings, Wrenches
+from mechid.dynamics.loops import Attached
+from mechid.dynamics.tree import Array
+
+
+class Terms(NamedTuple):
+    """First derivatives of the Lagrangian and the generalized force."""
+
+    q: Array
+    """∂L/∂q"""
+    v: Array
+    """∂L/∂v"""
+    force: Array
+
+
+class Hessians(NamedTuple):
+    """Second derivatives of the Lagrangian and first ones of the force, with the terms themselves."""
+
+    terms: Terms
+    qq: Array
+    vq: Array
+    """vq[i, j] = ∂²L/∂v_i∂q_j"""
+    vv: Array
+    """the mass matrix"""
+    force_q: Array
+    force_v: Array
+    force_u: Array
+
+
+class Maximal(NamedTuple):
+    """The mechanism as bodies of six degrees of freedom each, one for every joint that moves."""
+
+    link: Array
+    """(b,) coordinate whose frame is the body's"""
+    parent: Array
+    """(b,) parent body; b is the world"""
+    place: Array
+    """(b, 4, 4) the joint's frame in the parent's"""
+    body_of: Array
+    """(n + 1,) body that a coordinate's frame belongs to"""
+    basis: Array
+    """(b, 3, 3) axes along which the joint's angles and slides are read"""
+    owner: Array
+    component: Array
+    sign: Array
+    """(n,) each coordinate: its body, 0–2 slide or 3–5 angle, sense"""
+    row_direction: Attached
+    row_to: Attached
+    row_start: Attached
+    """what the joints lock; links are bodies here"""
+
+
+class Model(Protocol):
+    """Arrays only: no names, no strings. Sizes are static, everything else is traced."""
+
+    @property
+    def nq(self) -> int: ...
+    @property
+    def nc(self) -> int: ...
+    @property
+    def nu(self) -> int: ...
+    def terms(self, q: Array, v: Array, u: Array, t: Array) -> Terms: ...
+    def hessians(self, q: Array, v: Array, u: Array, t: Array) -> Hessians: ...
+    def constraint(self, q: Array, u: Array) -> tuple[Array, Array]: ...
+    def constraint_hessian(self, q: Array, weights: Array) -> Array: ...
+    def force_balance(self, q: Array, v: Array, a: Array, u: Array, t: Array) -> Array: ...
+    def mass_matrix(self, q: Array) -> Array: ...
+    def energy(self, q: Array, v: Array) -> tuple[Array, Array]: ...
+    def frame_poses(self, q: Array) -> Array: ...
+    def frame_twists(self, q: Array, v: Array) -> Array: ...
+
+
+@dataclass(frozen=True, eq=False)
+class TreeModel:
+    """A mechanism as arrays. Its fields are documented where they are used (tree, loops, elements)."""
+
+    jumps: Array
+    ancestry: Array
+    motion: Array
+    axis: Array
+    revolute: Array
+    pseudo: Array
+    gravity: Array
+    potential: Array
+    armature: Array
+    damping: Array
+    motor: Array
+    friction: FrictionRows
+    line_springs: LineSprings
+    wrenches: Wrenches
+    customs: tuple[CustomRow, ...]
+    row_direction: Attached
+    row_to: Attached
+    row_start: Attached
+    coupling_index: Array
+    coupling: Array
+    drive_index: Array
+    frame_link: Array
+    """(f,) coordinate that carries each frame: world, bodies, named frames; n is the world"""
+    frame_pose: Array
+    """(f, 4, 4) in that coordinate's frame"""
+    maximal: Maximal
+    functions: tuple[tuple[Any, bool], ...]
+    """user-written elements: function, whether it is a potential (static)"""
+
+    @property
+    def nq(self) -> int:
+        return self.axis.shape[-2]
+
+    @property
+    def nc(self) -> int:
+        rows = (self.row_direction.link, self.coupling_index, self.drive_index)
+        return sum(r.shape[0] for r in rows)
+
+    @property
+    def nu(self) -> int:
+        return self.motor.shape[-1]
+
+    def terms(self, q: Array, v: Array, u: Array, t: Array) -> Terms:
+        now = tree.motion(self, q, v)
+        return self._terms(now, q, v, u, t)
+
+    def _terms(self, now: tree.Motion, q: Array, v: Array, u: Array, t: Array) -> Terms:
+        first = tree.lagrangian_terms(self, now)
+        return Terms(
+            first.q - elements.potential_gradient(self, now.at, q),
+            first.v + self.armature * v,
+            elements.force(self, now.at, q, v, u, t),
+        )
+
+    def hessians(self, q: Array, v: Array, u: Array, t: Array) -> Hessians:
+        now = tree.motion(self, q, v)
+        second = tree.lagrangian_hessian(self, now)
+        by = elements.force_derivatives(self, now.at, q, v, u, t)
+        return Hessians(
+            self._terms(now, q, v, u, t),
+            second.qq - elements.potential_hessian(self, now.at, q),
+            second.vq,
+            second.vv + jnp.diag(self.armature),
+            by.q,
+            by.v,
+            by.u,
+        )
+
+    def constraint(self, q: Array, u: Array) -> tuple[Array, Array]:
+        """h(q, u) and ∂h/∂q."""
+        return loops.constraint(self, tree.kinematics(self, q), q, u)
+
+    def constraint_hessian(self, q: Array, weights: Array) -> Array:
+        """Σ weights·∂²h/∂q²."""
+        return loops.constraint_hessian(self, tree.kinematics(self, q), q, weights)
+
+    def force_balance(self, q: Array, v: Array, a: Array, u: Array, t: Array) -> Array:
+        """M a + bias − every force: zero along an unconstrained motion."""
+        at = tree.kinematics(self, q)
+        return (
+            tree.inverse_dynamics(self, q, v, a)
+            + self.armature * a
+            + elements.potential_gradient(self, at, q)
+            - elements.force(self, at, q, v, u, t)
+        )
+
+    def mass_matrix(self, q: Array) -> Array:
+        now = tree.motion(self, q, jnp.zeros_like(q))
+        return tree.lagrangian_hessian(self, now).vv + jnp.diag(self.armature)
+
+    def energy(self, q: Array, v: Array) -> tuple[Array, Array]:
+        """Kinetic and potential energy, J."""
+        now = tree.motion(self, q, v)
+        kinetic = tree.kinetic_energy(now) + 0.5 * jnp.sum(self.armature * v * v)
+        potential = tree.gravity_energy(self, now) + elements.potential_energy(self, now.at, q)
+        return kinetic, potential
+
+    def frame_poses(self, q: Array) -> Array:
+        """(f, 4, 4) world poses of the world, every body and every named frame."""
+        return tree.kinematics(self, q).pose[self.frame_link] @ self.frame_pose
+
+    def frame_twists(self, q: Array, v: Array) -> Array:
+        """(f, 6) angular velocity and velocity of the frame's origin, in world axes."""
+        at = tree.kinematics(self, q)
+        twist = (self.ancestry @ (at.twist_axes * v[:, None]))[self.frame_link]
+        x = (at.pose[self.frame_link] @ self.frame_pose)[:, :3, 3]
+        return jnp.concatenate([twist[:, :3], twist[:, 3:] + tree.cross(twist[:, :3], x)], -1)
+
+
+_META = ("functions",)
+jax.tree_util.register_dataclass(
+    TreeModel,
+    data_fields=[f.name for f in dataclasses.fields(TreeModel) if f.name not in _META],
+    meta_fields=list(_META),
+)

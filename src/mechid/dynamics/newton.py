@@ -1,0 +1,101 @@
+"""Newton's method for one step: few factorisations, a controlled step, an honest end.
+
+The Jacobian is factorised where it pays: at the start, and again when the last step gained less than a factor of
+twenty. A step that does not reduce the residual is halved (with a fresh Jacobian) or tried again with a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg
+
+from mechid.dynamics.stepper import Outcome
+from mechid.dynamics.tree import Array
+
+
+class Solved(NamedTuple):
+    y: Array
+    outcome: Array
+    iterations: Array
+    residual: Array
+    """largest residual as a multiple of its tolerance"""
+
+
+class _Iterate(NamedTuple):
+    y: Array
+    r: Array
+    norm: Array
+    factors: tuple[Array, Array]
+    fresh: Array
+    """the factors belong to this y"""
+    wanted: Array
+    """new factors are wanted before the next step"""
+    length: Array
+    iterations: Array
+    outcome: Array
+
+
+def newton(
+    residual: Callable[[Array], tuple[Array, Array]],
+    jacobian: Callable[[Array], Array],
+    y: Array,
+    max_iterations: int = 40,
+) -> Solved:
+    """Solve r(y) = 0. `residual` gives r and the tolerance of each row."""
+
+    def norm_of(r: Array, tolerance: Array) -> Array:
+        return jnp.max(jnp.abs(r) / tolerance)
+
+    def factorise(y: Array) -> tuple[Array, Array]:
+        return jax.scipy.linalg.lu_factor(jacobian(y))
+
+    def unfinished(i: _Iterate) -> Array:
+        return (i.outcome == Outcome.TOO_MANY) & (i.iterations < max_iterations) & ~(i.norm <= 1.0)
+
+    def iterate(i: _Iterate) -> _Iterate:
+        factors = jax.lax.cond(i.wanted, lambda: factorise(i.y), lambda: i.factors)
+        fresh = i.fresh | i.wanted
+        direction = -jax.scipy.linalg.lu_solve(factors, i.r, check_finite=False)
+        y = i.y + i.length * direction
+        r, tolerance = residual(y)
+        norm = norm_of(r, tolerance)
+        better = norm < (1.0 - 1e-4 * i.length) * i.norm
+        # nothing more to gain: the correction is below the rounding of y
+        size = jnp.max(jnp.abs(direction)) / (1.0 + jnp.max(jnp.abs(i.y)))
+        done = fresh & (size < 1e-13)
+        singular = fresh & ~jnp.all(jnp.isfinite(direction))
+        stalled = fresh & ~better & (i.length < 1e-4)
+        outcome = jnp.where(stalled, Outcome.STALLED, Outcome.TOO_MANY)
+        outcome = jnp.where(done, Outcome.SOLVED, jnp.where(singular, Outcome.SINGULAR, outcome))
+        return _Iterate(
+            jnp.where(better, y, i.y),
+            jnp.where(better, r, i.r),
+            jnp.where(better, norm, i.norm),
+            factors,
+            fresh & ~better,
+            jnp.where(better, norm > 0.05 * i.norm, ~fresh),
+            jnp.where(better | ~fresh, 1.0, 0.5 * i.length),
+            i.iterations + 1,
+            outcome,
+        )
+
+    r, tolerance = residual(y)
+    n = y.shape[0]
+    start = _Iterate(
+        y,
+        r,
+        norm_of(r, tolerance),
+        (jnp.zeros((n, n)), jnp.zeros(n, dtype=jnp.int32)),
+        jnp.array(False),
+        jnp.array(True),
+        jnp.array(1.0),
+        jnp.array(0),
+        jnp.array(int(Outcome.TOO_MANY)),
+    )
+    end = jax.lax.while_loop(unfinished, iterate, start)
+    outcome = jnp.where(end.norm <= 1.0, int(Outcome.SOLVED), end.outcome)
+    return Solved(end.y, outcome, end.iterations, end.norm)

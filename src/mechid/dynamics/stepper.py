@@ -1,0 +1,248 @@
+"""`Stepper`: a time-discrete mechanical model as a residual between neighbouring states.
+
+    r(x_k, …, x_{k+1}, z_k, u_k, t_k; θ) = 0
+
+z_k are the unknowns of the interval (multipliers), kept explicit. A stepper writes `residual`; everything else
+has a default that follows from it: `linearize` by automatic differentiation, the transition matrices A_k, B_k by
+implicit differentiation. Steppers are immutable pytrees: their numbers are traced, their choices are static.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mechid.dynamics.model import Model
+from mechid.dynamics.tree import Array
+from mechid.errors import MechidError
+
+
+class RowKind(enum.Enum):
+    """What a row of the residual is."""
+
+    DYNAMIC = "impulse: may be softened by a weight"
+    HARD = "constraint or definition: never softened"
+
+
+class Outcome(enum.IntEnum):
+    """How the solution of a step ended."""
+
+    SOLVED = 0
+    STALLED = 1
+    SINGULAR = 2
+    TOO_MANY = 3
+
+
+class StepResult(NamedTuple):
+    state: Any
+    z: Array
+    outcome: Array
+    """an `Outcome`"""
+    iterations: Array
+    residual: Array
+    """largest residual as a multiple of its tolerance"""
+
+
+class Blocks(NamedTuple):
+    """The residual and its partial derivatives in tangent coordinates, at fixed states."""
+
+    r: Array
+    x: Array
+    """(window + 1, rows, nx), oldest state first"""
+    z: Array
+    u: Array
+    theta: Array
+
+
+class Transition(NamedTuple):
+    """dx_{k+1} = Σ_j A_j dx_{k+1−window+j} + B_u du + B_θ dθ, and the same for the multipliers dz_k."""
+
+    A: Array
+    """(window, nx, nx)"""
+    B_u: Array
+    B_theta: Array
+    z_x: Array
+    """(window, nz, nx)"""
+    z_u: Array
+    z_theta: Array
+
+
+class Observation(NamedTuple):
+    """What sensors see, whichever stepper moved the mechanism."""
+
+    t: Array
+    q: Array
+    """joint coordinates, rad or m"""
+    v: Array
+    """their rates"""
+    frames: Array
+    """(f, 4, 4) world poses of the world, every body, every named frame"""
+    twists: Array
+    """(f, 6) angular velocity and velocity of each frame's origin, world axes"""
+    force: Array
+    """generalized force of elements and inputs on each coordinate, N·m or N"""
+    reaction: Array
+    """constraint forces (multipliers divided by the step), N or N·m"""
+    u: Array
+
+
+class Stepper:
+    """Base of all steppers: what can be derived from `residual`, `retract` and `local`."""
+
+    dt: Any
+    """step size, s: one number, or one for each step where the stepper allows it"""
+    window: int = 1
+    """past states in the residual"""
+    smooth: bool = True
+
+    # What a stepper writes
+
+    def nx(self, model: Model) -> int:
+        raise NotImplementedError
+
+    def nz(self, model: Model) -> int:
+        raise NotImplementedError
+
+    def rows(self, model: Model) -> tuple[RowKind, ...]:
+        raise NotImplementedError
+
+    def initial(self, model: Model, q: Array, v: Array, u: Array, t: Array) -> Any:
+        """The state for coordinates and rates; it may depend on the model's numbers (p = M v)."""
+        raise NotImplementedError
+
+    def residual(self, xs: Any, z: Array, u: Array, t: Array, k: Array, model: Model) -> Array:
+        """r of window + 1 states stacked oldest first; k selects start-up coefficients and step sizes."""
+        raise NotImplementedError
+
+    def step(
+        self, xs: Any, u: Array, t: Array, k: Array, model: Model, guess: tuple[Any, Array]
+    ) -> StepResult:
+        """The next state and multipliers, from `window` states stacked oldest first."""
+        raise NotImplementedError
+
+    def retract(self, x: Any, d: Array) -> Any:
+        """The state reached from x along a tangent vector."""
+        raise NotImplementedError
+
+    def local(self, x: Any, y: Any) -> Array:
+        """The tangent vector from x to y: the inverse of `retract`."""
+        raise NotImplementedError
+
+    def positions(self, model: Model, x: Any) -> Array:
+        """Joint coordinates of a state."""
+        raise NotImplementedError
+
+    def velocities(self, model: Model, x: Any, u: Array) -> Array:
+        """Rates of the joint coordinates of a state."""
+        raise NotImplementedError
+
+    # What follows from it
+
+    def step_size(self, k: Array) -> Array:
+        """dt of step k."""
+        dt = jnp.asarray(self.dt)
+        return dt if dt.ndim == 0 else dt[jnp.minimum(k, dt.shape[0] - 1)]
+
+    def predict(self, history: Any, zs: Array, known: Array) -> tuple[Any, Array]:
+        """A guess of the next state and multipliers from the last three (oldest first), `known` of them true."""
+        return jax.tree.map(lambda a: a[-1], history), zs[-1]
+
+    def observe(
+        self, x0: Any, x1: Any, z: Array, u: Array, t: Array, k: Array, s: Array, model: Model
+    ) -> Observation:
+        """What sensors see at the fraction s of the interval, by cubic interpolation of the ends."""
+        h = self.step_size(k)
+        q0, q1 = self.positions(model, x0), self.positions(model, x1)
+        v0, v1 = self.velocities(model, x0, u), self.velocities(model, x1, u)
+        gap = q1 - q0
+        q = q0 + s * (h * v0 + s * (3 * gap - h * (2 * v0 + v1) + s * (h * (v0 + v1) - 2 * gap)))
+        inner = 2 * (3 * gap - h * (2 * v0 + v1)) + s * 3 * (h * (v0 + v1) - 2 * gap)
+        v = v0 + s * inner / h
+        return Observation(
+            t + s * h,
+            q,
+            v,
+            model.frame_poses(q),
+            model.frame_twists(q, v),
+            model.terms(q, v, u, t + s * h).force,
+            z / h,
+            u,
+        )
+
+    def linearize(
+        self, xs: Any, z: Array, u: Array, t: Array, k: Array, model: Model, tangent: Any = None
+    ) -> Blocks:
+        """The residual's partial derivatives in tangent coordinates; here by automatic differentiation."""
+        zero = jnp.zeros((self.window + 1, self.nx(model)))
+
+        def moved(d: Array, z: Array, u: Array) -> Array:
+            return self.residual(jax.vmap(self.retract)(xs, d), z, u, t, k, model)
+
+        r = moved(zero, z, u)
+        by_x, by_z, by_u = jax.jacfwd(moved, argnums=(0, 1, 2))(zero, z, u)
+        by_theta = along(lambda m: self.residual(xs, z, u, t, k, m), model, tangent, r)
+        return Blocks(r, jnp.moveaxis(by_x, 1, 0), by_z, by_u, by_theta)
+
+    def transition(
+        self, xs: Any, z: Array, u: Array, t: Array, k: Array, model: Model, tangent: Any = None
+    ) -> Transition:
+        """A_k and B_k (Caldwell, Eqs. 6–8), multipliers included, by implicit differentiation."""
+        return implicit(self.linearize(xs, z, u, t, k, model, tangent))
+
+    def check(self, model: Model, steps: int) -> None:
+        """Refuse step sizes that make no sense."""
+        dt = np.asarray(self.dt, dtype=float)
+        if dt.ndim > 1 or not np.all(np.isfinite(dt)) or not np.all(dt > 0.0):
+            raise MechidError(f"The step size dt must be positive and finite, not {self.dt}.")
+        if dt.ndim == 1 and len(dt) != steps:
+            raise MechidError(f"{len(dt)} step sizes were given for {steps} steps.")
+
+
+def implicit(blocks: Blocks) -> Transition:
+    """Solve the linearised residual for the newest state and the multipliers."""
+    window, nx = blocks.x.shape[0] - 1, blocks.x.shape[-1]
+    known = jnp.concatenate([*blocks.x[:-1], blocks.u, blocks.theta], -1)
+    solved = -jnp.linalg.solve(jnp.concatenate([blocks.x[-1], blocks.z], -1), known)
+    ends = np.cumsum([nx] * window + [blocks.u.shape[-1]])
+    *by_x, by_u, by_theta = jnp.split(solved, ends, axis=-1)
+    A = jnp.stack(by_x)
+    return Transition(
+        A[:, :nx], by_u[:nx], by_theta[:nx], A[:, nx:], by_u[nx:], by_theta[nx:]
+    )
+
+
+# Parameters enter through the model's float leaves.
+
+
+def float_leaves(model: Any) -> list[Array]:
+    """The leaves of a model that numbers can move."""
+    return [x for x in jax.tree.leaves(model) if jnp.issubdtype(x.dtype, jnp.floating)]
+
+
+def with_float_leaves(model: Any, floats: list[Array]) -> Any:
+    leaves, structure = jax.tree.flatten(model)
+    rest = iter(floats)
+    new = [next(rest) if jnp.issubdtype(x.dtype, jnp.floating) else x for x in leaves]
+    return jax.tree.unflatten(structure, new)
+
+
+def model_tangent(bind: Callable[[Array], Any], theta: Array) -> list[Array]:
+    """∂(float leaves of the model)/∂θ, parameters last: what `linearize` takes as `tangent`."""
+    return jax.jacfwd(lambda th: float_leaves(bind(th)))(theta)
+
+
+def along(function: Callable[[Any], Array], model: Any, tangent: Any, like: Array) -> Array:
+    """∂function/∂θ for a model that moves along `tangent`; no columns where there is none."""
+    if tangent is None:
+        return jnp.zeros((*like.shape, 0))
+    floats = float_leaves(model)
+
+    def one(direction: list[Array]) -> Array:
+        return jax.jvp(lambda f: function(with_float_leaves(model, f)), (floats,), (direction,))[1]
+
+    return jax.vmap(one, in_axes=-1, out_axes=-1)(tangent)

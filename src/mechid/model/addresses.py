@@ -1,0 +1,194 @@
+"""Addresses: one vector holds every number of a mechanism, and every number has a name and a unit.
+
+The vector is a row of blocks. Bodies' ten numbers stand in it linearly (m, m·c, inertia about the frame's
+origin); a person addresses them physically (`mass`, `com.x`, `inertia.xx` about the centre of mass) or linearly
+(`first_moment.x`, `origin_inertia.xx`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mechid.errors import MechidError, choices
+from mechid.model.geometry import Array
+from mechid.model.inertia import linear_from_physical
+from mechid.model.parts import (
+    Armature,
+    Custom,
+    Damper,
+    Friction,
+    LineSpring,
+    Motor,
+    Spring,
+    element_numbers,
+    quantity_unit,
+    rigid_numbers,
+)
+
+if TYPE_CHECKING:
+    from mechid.model.mechanism import Mechanism
+
+TABLES = {
+    "spring": Spring,
+    "damper": Damper,
+    "friction": Friction,
+    "motor": Motor,
+    "armature": Armature,
+    "line_spring": LineSpring,
+}
+"""Elements whose numbers stand in a table, one row an element."""
+
+
+@dataclass(frozen=True)
+class Address:
+    """The name of one number: "elbow.damping"."""
+
+    name: str
+    index: int
+    """place in the vector of values"""
+    unit: str
+    kind: str
+    """what it belongs to: body, joint, spring, …"""
+    chart: str = ""
+    """for a body's numbers: "physical" or "linear" (the mass is both)"""
+    body: int = -1
+
+    @property
+    def qualified(self) -> str:
+        return f"{self.kind}/{self.name}"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where each block stands in the vector of values, and every address."""
+
+    blocks: dict[str, tuple[int, int, int]]
+    """name: offset, rows, columns"""
+    size: int
+    addresses: tuple[Address, ...]
+
+    def block(self, values: Array, name: str) -> Array:
+        offset, rows, columns = self.blocks[name]
+        return values[offset : offset + rows * columns].reshape(rows, columns)
+
+    def find(self, pattern: str) -> list[Address]:
+        """Every address that a name or a pattern with * and ? means.
+
+        A vector's name stands for its components ("link.com" for com.x, com.y, com.z).
+        """
+        matched = [
+            a
+            for a in self.addresses
+            for full in [a.qualified if "/" in pattern else a.name]
+            if fnmatch.fnmatchcase(full, pattern)
+            or fnmatch.fnmatchcase(full.rpartition(".")[0], pattern)
+            and full.rpartition(".")[2] in _COMPONENTS
+        ]
+        if not matched:
+            raise self._unknown(pattern)
+        names = [a.name for a in matched]
+        twice = sorted({a.qualified for a in matched if names.count(a.name) > 1})
+        if twice:
+            raise MechidError(
+                f"Address '{pattern}' is ambiguous: it could mean {choices(twice)}. "
+                "Write the kind in front."
+            )
+        return matched
+
+    def _unknown(self, pattern: str) -> MechidError:
+        names = list(dict.fromkeys(a.name for a in self.addresses))
+        near = difflib.get_close_matches(pattern, names, n=4, cutoff=0.5)
+        near += [n for n in names if pattern.strip("*") and pattern.strip("*") in n and n not in near]
+        hint = f"Near matches: {choices(near, 8)}." if near else f"Valid: {choices(names)}."
+        return MechidError(f"There is no number with the address '{pattern}'. {hint}")
+
+
+_COMPONENTS = {"x", "y", "z", "xx", "yy", "zz", "xy", "xz", "yz"}
+_XYZ = ("x", "y", "z")
+_SIX = ("xx", "yy", "zz", "xy", "xz", "yz")
+
+
+def layout(mechanism: Mechanism) -> Layout:
+    """The layout of a mechanism's vector of values."""
+    blocks: dict[str, tuple[int, int, int]] = {}
+    addresses: list[Address] = []
+    size = 0
+
+    def block(name: str, rows: int, columns: int) -> int:
+        nonlocal size
+        blocks[name] = (size, rows, columns)
+        size += rows * columns
+        return blocks[name][0]
+
+    def triple(at: int, prefix: str, unit: str, kind: str) -> None:
+        addresses.extend(
+            Address(f"{prefix}.{c}", at + i, unit, kind) for i, c in enumerate(_XYZ)
+        )
+
+    triple(block("gravity", 1, 3), "gravity", "m/s²", "world")
+    at = block("rigid", len(mechanism.bodies), 10)
+    for b, body in enumerate(mechanism.bodies):
+        first = at + 10 * b
+        addresses.append(Address(f"{body.name}.mass", first, "kg", "body", "", b))
+        for chart, vector, unit, tensor in (
+            ("physical", "com", "m", "inertia"),
+            ("linear", "first_moment", "kg·m", "origin_inertia"),
+        ):
+            for i, c in enumerate(_XYZ):
+                name = f"{body.name}.{vector}.{c}"
+                addresses.append(Address(name, first + 1 + i, unit, "body", chart, b))
+            for i, c in enumerate(_SIX):
+                name = f"{body.name}.{tensor}.{c}"
+                addresses.append(Address(name, first + 4 + i, "kg·m²", "body", chart, b))
+    for kind, parts in (("joint", mechanism.joints), ("frame", mechanism.frames)):
+        origin = block(f"{kind}_origin", len(parts), 3)
+        tilt = block(f"{kind}_tilt", len(parts), 3)
+        block(f"{kind}_rotation", len(parts), 9)
+        for i, part in enumerate(parts):
+            triple(origin + 3 * i, f"{part.name}.origin", "m", kind)
+            triple(tilt + 3 * i, f"{part.name}.tilt", "rad", kind)
+    by_name = {c.name: c for c in mechanism.coordinates}
+    tables = {
+        name: [e for e in mechanism.elements if type(e) is part] for name, part in TABLES.items()
+    }
+    for kind, rows in (*tables.items(), ("coupling", list(mechanism.couplings))):
+        width = len(TABLES[kind].quantities) if kind in TABLES else 5
+        at = block(kind, len(rows), width)
+        for i, e in enumerate(rows):
+            coordinate = by_name.get(getattr(e, "coordinate", ""))
+            for j, (quantity, symbol) in enumerate(e.quantities.items()):
+                unit = quantity_unit(symbol, coordinate)
+                addresses.append(Address(f"{e.name}.{quantity}", at + width * i + j, unit, kind))
+    customs = [e for e in mechanism.elements if isinstance(e, Custom)]
+    at = block("custom", sum(len(e.parameters) for e in customs), 1)
+    for e in customs:
+        for name, _ in e.parameters:
+            addresses.append(Address(f"{e.name}.{name}", at, "", "element"))
+            at += 1
+    return Layout(blocks, size, tuple(addresses))
+
+
+def values(mechanism: Mechanism, where: Layout) -> Array:
+    """The mechanism's own numbers as the vector of values."""
+    parts: dict[str, Array] = {"gravity": np.asarray(mechanism.gravity)}
+    rigid = np.array([rigid_numbers(b) for b in mechanism.bodies]).reshape(-1, 10)
+    parts["rigid"] = np.asarray(linear_from_physical(rigid))  # type: ignore[arg-type]
+    for kind, items in (("joint", mechanism.joints), ("frame", mechanism.frames)):
+        parts[f"{kind}_origin"] = np.array([i.origin for i in items])
+        parts[f"{kind}_rotation"] = np.array([i.rotation for i in items])
+    for kind, part in TABLES.items():
+        rows = [element_numbers(e) for e in mechanism.elements if type(e) is part]
+        parts[kind] = np.array(rows)
+    parts["coupling"] = np.array([element_numbers(c) for c in mechanism.couplings])
+    customs = [e for e in mechanism.elements if isinstance(e, Custom)]
+    parts["custom"] = np.array([v for e in customs for _, v in e.parameters])
+    vector = np.zeros(where.size)
+    for name, part in parts.items():
+        offset, rows, columns = where.blocks[name]
+        vector[offset : offset + rows * columns] = part.ravel()
+    return vector

@@ -1,0 +1,517 @@
+"""`Mechanism`: what a person reads and writes. Immutable; every method returns a new mechanism.
+
+    pendulum = (
+        Mechanism("pendulum")
+        .body("rod", mass=1.0, com=(0, 0, -0.5), inertia=(0.1, 0.1, 0.01))
+        .revolute("hinge", "world", "rod", axis="y")
+        .damper("hinge", damping=0.02)
+        .torque("hinge")
+    )
+
+SI units throughout: m, kg, s, rad, N, N·m.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mechid.errors import MechidError, choices, unknown
+from mechid.model import closures
+from mechid.model.geometry import Array, finite, inertia_matrix, rotation_matrix, unit
+from mechid.model.parts import (
+    Armature,
+    Body,
+    Coordinate,
+    Coupling,
+    Custom,
+    Damper,
+    Drive,
+    Element,
+    Frame,
+    Friction,
+    Joint,
+    LineSpring,
+    Loop,
+    Motor,
+    Spring,
+    Wrench,
+)
+from mechid.model.printing import describe
+
+if TYPE_CHECKING:
+    from mechid.dynamics.model import TreeModel
+
+WORLD = "world"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Mechanism:
+    """Named bodies, joints, frames, loops and elements under gravity."""
+
+    name: str = "mechanism"
+    gravity: Any = (0.0, 0.0, -9.81)
+    """m/s², in world axes"""
+    bodies: tuple[Body, ...] = field(default=(), kw_only=True)
+    joints: tuple[Joint, ...] = field(default=(), kw_only=True)
+    frames: tuple[Frame, ...] = field(default=(), kw_only=True)
+    loops: tuple[Loop, ...] = field(default=(), kw_only=True)
+    couplings: tuple[Coupling, ...] = field(default=(), kw_only=True)
+    drives: tuple[Drive, ...] = field(default=(), kw_only=True)
+    elements: tuple[Element, ...] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "gravity", finite(self.gravity, (3,), "gravity"))
+
+    # Bodies and joints
+
+    def body(
+        self,
+        name: str,
+        *,
+        mass: float = 0.0,
+        com: ArrayLike = (0.0, 0.0, 0.0),
+        inertia: ArrayLike | None = None,
+    ) -> Mechanism:
+        """Add a body: mass (kg), centre of mass (m), inertia about it (kg·m²; 3, 6 or 3×3 numbers)."""
+        self._new(name, "body", [WORLD, *self.frame_names])
+        kilograms = float(finite(mass, (), f"the mass of body '{name}'"))
+        if kilograms < 0.0:
+            raise MechidError(f"The mass of body '{name}' is {kilograms:g} kg; it must be ≥ 0.")
+        part = Body(
+            name,
+            kilograms,
+            finite(com, (3,), f"the centre of mass of body '{name}'"),
+            inertia_matrix(inertia, f"the inertia of body '{name}'"),
+        )
+        return dataclasses.replace(self, bodies=(*self.bodies, part))
+
+    def revolute(
+        self, name: str, parent: str, child: str, *, axis: str | ArrayLike = "z", **at: Any
+    ) -> Mechanism:
+        """A hinge about `axis` (in the joint's frame). `origin` and `rotation` place the joint's frame."""
+        return self._join(name, "revolute", parent, child, [(True, axis)], **at)
+
+    def prismatic(
+        self, name: str, parent: str, child: str, *, axis: str | ArrayLike = "z", **at: Any
+    ) -> Mechanism:
+        """A slide along `axis`."""
+        return self._join(name, "prismatic", parent, child, [(False, axis)], **at)
+
+    def fixed(self, name: str, parent: str, child: str, **at: Any) -> Mechanism:
+        """A rigid connection."""
+        return self._join(name, "fixed", parent, child, [], **at)
+
+    def universal(
+        self,
+        name: str,
+        parent: str,
+        child: str,
+        *,
+        axes: Sequence[str | ArrayLike] = ("x", "y"),
+        **at: Any,
+    ) -> Mechanism:
+        """Two hinges in a row through one point: first about axes[0], then about the turned axes[1]."""
+        return self._join(name, "universal", parent, child, [(True, a) for a in axes], **at)
+
+    def spherical(
+        self,
+        name: str,
+        parent: str,
+        child: str,
+        *,
+        axes: Sequence[str | ArrayLike] = ("x", "y", "z"),
+        **at: Any,
+    ) -> Mechanism:
+        """Three hinges in a row through one point (Cardan angles; singular where the second is ±π/2)."""
+        return self._join(name, "spherical", parent, child, [(True, a) for a in axes], **at)
+
+    def floating(self, name: str, parent: str, child: str, **at: Any) -> Mechanism:
+        """Six free coordinates: translations along x, y, z, then Cardan angles about x, y, z."""
+        axes = [(turn, a) for turn in (False, True) for a in "xyz"]
+        return self._join(name, "floating", parent, child, axes, **at)
+
+    def _join(
+        self,
+        name: str,
+        kind: str,
+        parent: str,
+        child: str,
+        axes: Sequence[tuple[bool, str | ArrayLike]],
+        *,
+        origin: ArrayLike = (0.0, 0.0, 0.0),
+        rotation: ArrayLike | None = None,
+        coordinates: Sequence[str] | str | None = None,
+    ) -> Mechanism:
+        self._new(name, "joint", [j.name for j in self.joints])
+        bodies = [b.name for b in self.bodies]
+        if parent not in (WORLD, *bodies):
+            raise unknown(f"parent body for joint '{name}'", parent, [WORLD, *bodies])
+        if child not in bodies:
+            raise unknown(f"child body for joint '{name}'", child, bodies)
+        if child in self._joint_of:
+            raise MechidError(
+                f"Body '{child}' already hangs on joint '{self._joint_of[child].name}'; joint '{name}' "
+                "would be its second parent: close a loop with loop(…) instead."
+            )
+        ancestor = parent
+        while ancestor in self._joint_of:
+            ancestor = self._joint_of[ancestor].parent
+        if ancestor == child:
+            raise MechidError(
+                f"Joint '{name}' from '{parent}' to '{child}' would make a cycle: "
+                f"'{parent}' already hangs on '{child}'. Close a loop with loop(…) instead."
+            )
+        vectors = [unit(a, f"the axis of joint '{name}'") for _, a in axes]
+        want = {"universal": 2, "spherical": 3}.get(kind, len(vectors))
+        if len(vectors) != want:
+            raise MechidError(f"A {kind} joint has {want} axes; '{name}' was given {len(vectors)}.")
+        if kind in ("universal", "spherical"):
+            gram = np.abs(np.array(vectors) @ np.array(vectors).T - np.eye(want))
+            if gram.max() > 1e-9:
+                raise MechidError(f"The axes of {kind} joint '{name}' must be perpendicular.")
+        names = self._coordinate_names(name, kind, axes, coordinates)
+        parts = tuple(
+            Coordinate(n, turn, (float(v[0]), float(v[1]), float(v[2])))
+            for n, (turn, _), v in zip(names, axes, vectors, strict=True)
+        )
+        joint = Joint(
+            name,
+            kind,
+            parent,
+            child,
+            finite(origin, (3,), f"the origin of joint '{name}'"),
+            rotation_matrix(rotation, f"the rotation of joint '{name}'"),
+            parts,
+        )
+        return dataclasses.replace(self, joints=(*self.joints, joint))
+
+    def _coordinate_names(
+        self,
+        name: str,
+        kind: str,
+        axes: Sequence[tuple[bool, Any]],
+        given: Sequence[str] | str | None,
+    ) -> list[str]:
+        if given is not None:
+            names = [given] if isinstance(given, str) else list(given)
+        elif len(axes) == 1:
+            names = [name]
+        elif kind == "floating":
+            names = [f"{name}.{n}" for n in ("x", "y", "z", "roll", "pitch", "yaw")]
+        else:
+            names = [f"{name}.{i + 1}" for i in range(len(axes))]
+        if len(names) != len(axes):
+            raise MechidError(
+                f"Joint '{name}' has {len(axes)} coordinates, {len(names)} names were given."
+            )
+        for i, n in enumerate(names):
+            self._new(n, "coordinate", [*self.coordinate_names, *names[:i]])
+        return names
+
+    # Frames, loops, couplings
+
+    def frame(
+        self,
+        name: str,
+        body: str,
+        *,
+        origin: ArrayLike = (0.0, 0.0, 0.0),
+        rotation: ArrayLike | None = None,
+    ) -> Mechanism:
+        """A named frame fixed to a body or to the world."""
+        self._new(name, "frame", self.frame_names)
+        bodies = [WORLD, *(b.name for b in self.bodies)]
+        if body not in bodies:
+            raise unknown(f"body for frame '{name}'", body, bodies)
+        part = Frame(
+            name,
+            body,
+            finite(origin, (3,), f"the origin of frame '{name}'"),
+            rotation_matrix(rotation, f"the rotation of frame '{name}'"),
+        )
+        return dataclasses.replace(self, frames=(*self.frames, part))
+
+    def loop(
+        self,
+        name: str,
+        first: str,
+        second: str,
+        *,
+        kind: str = "frame",
+        axis: str | ArrayLike = "z",
+    ) -> Mechanism:
+        """Close a loop between two frames.
+
+        kind: "point" (origins coincide, 3 rows), "frame" (origins and axes coincide, 6 rows),
+        "point-on-axis" (the same in the papers' form, 6 rows), "axis" (`axis` of both parallel, 2 rows),
+        "planar" (second's origin in first's plane, normals along `axis` parallel, 3 rows).
+        """
+        self._new(name, "loop", self._constraint_names)
+        for f in (first, second):
+            self._frame_known(f, f"loop '{name}'")
+        if first == second:
+            raise MechidError(f"Loop '{name}' joins frame '{first}' to itself.")
+        rows = closures.rows(name, kind, first, second, unit(axis, f"the axis of loop '{name}'"))
+        return dataclasses.replace(
+            self, loops=(*self.loops, Loop(name, kind, first, second, rows))
+        )
+
+    def coupling(
+        self,
+        name: str,
+        coordinate: str,
+        other: str,
+        *,
+        ratio: float = 1.0,
+        offset: float = 0.0,
+        higher: Sequence[float] = (),
+    ) -> Mechanism:
+        """coordinate = offset + ratio·other + higher[0]·other² + … (gears, mimic joints)."""
+        self._new(name, "coupling", self._constraint_names)
+        for c in (coordinate, other):
+            self.coordinate(c)
+        if coordinate == other:
+            raise MechidError(f"Coupling '{name}' couples coordinate '{coordinate}' to itself.")
+        if len(higher) > 3:
+            raise MechidError(f"Coupling '{name}' goes up to the fourth power of '{other}'.")
+        powers = [float(h) for h in higher] + [0.0] * (3 - len(higher))
+        numbers = finite([offset, ratio, *powers], (5,), f"the coefficients of coupling '{name}'")
+        part = Coupling(name, coordinate, other, *(float(x) for x in numbers))
+        return dataclasses.replace(self, couplings=(*self.couplings, part))
+
+    def drive(self, coordinate: str, *, name: str | None = None) -> Mechanism:
+        """Let a coordinate follow a path: an input that gives its value at the end of each step."""
+        self.coordinate(coordinate)
+        name = name or f"{coordinate}.drive"
+        self._new(name, "drive", self._constraint_names)
+        if any(d.coordinate == coordinate for d in self.drives):
+            raise MechidError(f"Coordinate '{coordinate}' is driven already.")
+        return dataclasses.replace(self, drives=(*self.drives, Drive(name, coordinate)))
+
+    # Elements
+
+    def spring(
+        self,
+        coordinate: str,
+        *,
+        stiffness: float,
+        cubic: float = 0.0,
+        rest: float = 0.0,
+        name: str | None = None,
+    ) -> Mechanism:
+        """A spring on a coordinate: N·m/rad or N/m, cubic part per cube, rest in rad or m."""
+        return self._on(Spring, name, coordinate, stiffness, cubic, rest)
+
+    def damper(
+        self, coordinate: str, *, damping: float, cubic: float = 0.0, name: str | None = None
+    ) -> Mechanism:
+        """A viscous damper on a coordinate (N·m·s/rad or N·s/m)."""
+        return self._on(Damper, name, coordinate, damping, cubic)
+
+    def friction(
+        self,
+        coordinate: str,
+        *,
+        coulomb: float,
+        breakaway: float | None = None,
+        stribeck_velocity: float = 0.1,
+        stribeck_exponent: float = 2.0,
+        width: float = 0.01,
+        name: str | None = None,
+    ) -> Mechanism:
+        """Smooth Coulomb friction (N·m or N), with a Stribeck peak where `breakaway` is given."""
+        for what, value in (("stribeck_velocity", stribeck_velocity), ("width", width)):
+            if not float(value) > 0.0:
+                raise MechidError(f"The {what} of friction on '{coordinate}' must be > 0.")
+        level = coulomb if breakaway is None else breakaway
+        return self._on(
+            Friction, name, coordinate, coulomb, level, stribeck_velocity, stribeck_exponent, width
+        )
+
+    def motor(
+        self,
+        coordinate: str,
+        *,
+        gain: float = 1.0,
+        gear_ratio: float = 1.0,
+        rotor_inertia: float = 0.0,
+        name: str | None = None,
+    ) -> Mechanism:
+        """A motor on a coordinate: one input u, force gear_ratio·gain·u, inertia gear_ratio²·rotor."""
+        return self._on(
+            Motor, name or f"{coordinate}.motor", coordinate, gain, gear_ratio, rotor_inertia
+        )
+
+    def torque(self, coordinate: str, *, name: str | None = None) -> Mechanism:
+        """An input that is the torque (N·m) or force (N) on a coordinate."""
+        return self._on(Motor, name or f"{coordinate}.torque", coordinate)
+
+    def armature(self, coordinate: str, *, inertia: float, name: str | None = None) -> Mechanism:
+        """Inertia (kg·m² or kg) felt by a coordinate's own velocity: a reflected rotor."""
+        return self._on(Armature, name, coordinate, inertia)
+
+    def line_spring(
+        self,
+        name: str,
+        first: str,
+        second: str,
+        *,
+        stiffness: float,
+        cubic: float = 0.0,
+        rest: float = 0.0,
+        damping: float = 0.0,
+    ) -> Mechanism:
+        """A spring and damper along the line between two frames (N/m, N/m³, m, N·s/m)."""
+        for f in (first, second):
+            self._frame_known(f, f"line spring '{name}'")
+        values = finite([stiffness, cubic, rest, damping], (4,), f"line spring '{name}'")
+        return self._add(LineSpring(name, first, second, *(float(x) for x in values)))
+
+    def force(
+        self, name: str, frame: str, *, axes: str = "world", moment: bool = False
+    ) -> Mechanism:
+        """A force (N) at a frame as three inputs, and with `moment` a moment (N·m) as three more.
+
+        axes: "world", or "body" for the frame's own axes.
+        """
+        self._frame_known(frame, f"force '{name}'")
+        if axes not in ("world", "body"):
+            raise MechidError(f"The axes of force '{name}' are '{axes}'; valid: world, body.")
+        return self._add(Wrench(name, frame, axes, bool(moment)))
+
+    def element(
+        self,
+        name: str,
+        coordinates: Sequence[str],
+        *,
+        force: Callable[..., Any] | None = None,
+        potential: Callable[..., Any] | None = None,
+        parameters: dict[str, float] | None = None,
+    ) -> Mechanism:
+        """A user-written element on some coordinates, in jax.numpy.
+
+        force(q, v, t, p) gives the forces on these coordinates; potential(q, p) gives an energy (J). q and v
+        hold these coordinates only, p the numbers of `parameters` in their order.
+        """
+        if (force is None) == (potential is None):
+            raise MechidError(f"Element '{name}' needs either force=… or potential=….")
+        for c in coordinates:
+            self.coordinate(c)
+        function = force if force is not None else potential
+        assert function is not None
+        values = tuple((k, float(v)) for k, v in (parameters or {}).items())
+        return self._add(Custom(name, tuple(coordinates), function, potential is not None, values))
+
+    def _on(self, kind: type, name: str | None, coordinate: str, *values: float) -> Mechanism:
+        self.coordinate(coordinate)
+        label = name or coordinate
+        checked = [
+            float(finite(v, (), f"{kind.__name__.lower()} '{label}': each value")) for v in values
+        ]
+        return self._add(kind(label, coordinate, *checked))
+
+    def _add(self, element: Element) -> Mechanism:
+        self._new(
+            element.name,
+            type(element).__name__.lower(),
+            [e.name for e in self.elements if type(e) is type(element)],
+        )
+        return dataclasses.replace(self, elements=(*self.elements, element))
+
+    def _new(self, name: str, kind: str, taken: Sequence[str]) -> None:
+        if not isinstance(name, str) or not name or set(name) & set("*?[] \t\n"):
+            raise MechidError(
+                f"{name!r} is not a name for a {kind}: use letters without blanks, *, ? or brackets."
+            )
+        if name in taken:
+            raise MechidError(f"There is a {kind} named '{name}' already: names must be unique.")
+
+    def _frame_known(self, name: str, where: str) -> None:
+        if name not in self.frame_names:
+            raise unknown(f"frame (for {where})", name, self.frame_names)
+
+    # Looking things up
+
+    @cached_property
+    def _joint_of(self) -> dict[str, Joint]:
+        return {j.child: j for j in self.joints}
+
+    @property
+    def _constraint_names(self) -> list[str]:
+        return [c.name for c in (*self.loops, *self.couplings, *self.drives)]
+
+    @cached_property
+    def coordinates(self) -> tuple[Coordinate, ...]:
+        """The generalized coordinates, in the order in which their joints were added."""
+        return tuple(c for j in self.joints for c in j.coordinates)
+
+    @property
+    def coordinate_names(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self.coordinates)
+
+    @property
+    def frame_names(self) -> tuple[str, ...]:
+        """The world, every body's own frame, and the named frames."""
+        return (WORLD, *(b.name for b in self.bodies), *(f.name for f in self.frames))
+
+    @cached_property
+    def input_names(self) -> tuple[str, ...]:
+        """The inputs u in their order: motors and forces as they were added, then drives."""
+        names: list[str] = []
+        for e in self.elements:
+            if isinstance(e, Motor):
+                names.append(e.name)
+            elif isinstance(e, Wrench):
+                parts = ("fx", "fy", "fz", "mx", "my", "mz") if e.moment else ("x", "y", "z")
+                names += [f"{e.name}.{p}" for p in parts]
+        return (*names, *(d.name for d in self.drives))
+
+    @cached_property
+    def constraint_names(self) -> tuple[str, ...]:
+        """One name a constraint row, in the order of the multipliers."""
+        geometric = [f"{l.name}[{i}]" for l in self.loops for i in range(len(l.rows))]
+        return (*geometric, *(c.name for c in self.couplings), *(d.name for d in self.drives))
+
+    def coordinate(self, name: str) -> Coordinate:
+        for c in self.coordinates:
+            if c.name == name:
+                return c
+        raise unknown("coordinate", name, self.coordinate_names)
+
+    def coordinate_vector(self, values: dict[str, float] | ArrayLike | None, what: str) -> Array:
+        """A vector over all coordinates from a dictionary by name (others 0), a sequence or None."""
+        n = len(self.coordinates)
+        if values is None:
+            return np.zeros(n)
+        if isinstance(values, dict):
+            vector = np.zeros(n)
+            for name, value in values.items():
+                self.coordinate(name)
+                vector[self.coordinate_names.index(name)] = finite(value, (), f"{what} '{name}'")
+            return vector
+        return finite(values, (n,), what)
+
+    def checked(self) -> Mechanism:
+        """This mechanism, if it is complete: every body hangs on a joint and something can move."""
+        loose = [b.name for b in self.bodies if b.name not in self._joint_of]
+        if loose:
+            raise MechidError(f"These bodies hang on no joint: {choices(loose)}.")
+        if not self.coordinates:
+            raise MechidError(f"Mechanism '{self.name}' has no joint that moves.")
+        return self
+
+    def lower(self) -> TreeModel:
+        """The mechanism as arrays: what the compiled code sees."""
+        from mechid.dynamics.lowering import lower
+
+        return lower(self)
+
+    def __repr__(self) -> str:
+        return describe(self)

@@ -1,0 +1,263 @@
+"""The parts of a mechanism: bodies, joints, frames, loops and elements, as immutable data with units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mechid.model.geometry import Array
+
+
+@dataclass(frozen=True, eq=False)
+class Body:
+    """A rigid body. Its frame is the frame of the joint that carries it."""
+
+    name: str
+    mass: float
+    """kg"""
+    com: Array
+    """centre of mass in the body's frame, m"""
+    inertia: Array
+    """3×3 about the centre of mass, along the body's axes, kg·m²"""
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """One generalized coordinate: a rotation about or a translation along an axis of its joint."""
+
+    name: str
+    revolute: bool
+    axis: tuple[float, float, float]
+
+    @property
+    def unit(self) -> str:
+        return "rad" if self.revolute else "m"
+
+    @property
+    def force_unit(self) -> str:
+        return "N·m" if self.revolute else "N"
+
+
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """What connects a body to its parent: coordinates in a row, from the parent's side to the child's."""
+
+    name: str
+    kind: str
+    parent: str
+    child: str
+    origin: Array
+    """position of the joint's frame in the parent's, m"""
+    rotation: Array
+    """orientation of the joint's frame in the parent's"""
+    coordinates: tuple[Coordinate, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """A named frame fixed to a body."""
+
+    name: str
+    body: str
+    origin: Array
+    """m"""
+    rotation: Array
+
+
+@dataclass(frozen=True, eq=False)
+class Loop:
+    """A closure between two frames; its rows vanish when it is closed.
+
+    Each row is n·(x_b − x_a): a direction n fixed in one frame stands perpendicular to the line between two
+    points fixed in others. Directions count as lines between two points of one frame.
+    """
+
+    name: str
+    kind: str
+    first: str
+    second: str
+    rows: tuple[Row, ...]
+
+
+@dataclass(frozen=True)
+class Row:
+    """n·(x_b − x_a) = 0, each vector given in the frame that carries it."""
+
+    direction: tuple[str, tuple[float, float, float]]
+    to: tuple[str, tuple[float, float, float]]
+    start: tuple[str, tuple[float, float, float]]
+    unit: str
+
+
+@dataclass(frozen=True)
+class Coupling:
+    """coordinate = offset + ratio·other + c2·other² + c3·other³ + c4·other⁴ (gears, mimic joints)."""
+
+    name: str
+    coordinate: str
+    other: str
+    offset: float
+    ratio: float
+    c2: float = 0.0
+    c3: float = 0.0
+    c4: float = 0.0
+
+    quantities: ClassVar[dict[str, str]] = {
+        "offset": "x", "ratio": "1", "c2": "1", "c3": "1", "c4": "1"
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Drive:
+    """A coordinate that follows a given path: its input is the coordinate's value at the end of a step."""
+
+    name: str
+    coordinate: str
+
+
+# Elements. `quantities` names the numbers of an element with their units (F and x: the coordinate's own).
+
+
+@dataclass(frozen=True)
+class Spring:
+    """Force −k (q − rest) − k₃ (q − rest)³ on a coordinate, from a potential."""
+
+    name: str
+    coordinate: str
+    stiffness: float
+    cubic_stiffness: float = 0.0
+    rest: float = 0.0
+
+    quantities: ClassVar[dict[str, str]] = {
+        "stiffness": "F/x", "cubic_stiffness": "F/x³", "rest": "x"
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Damper:
+    """Force −b v − b₃ v³ on a coordinate."""
+
+    name: str
+    coordinate: str
+    damping: float
+    cubic_damping: float = 0.0
+
+    quantities: ClassVar[dict[str, str]] = {"damping": "F·s/x", "cubic_damping": "F·s³/x³"}
+
+
+@dataclass(frozen=True)
+class Friction:
+    """Smooth dry friction on a coordinate.
+
+    Force −(C + (S − C) exp(−|v/v_S|^δ)) tanh(v/w), with Coulomb level C, breakaway level S, Stribeck
+    velocity v_S, exponent δ and smoothing width w.
+    """
+
+    name: str
+    coordinate: str
+    coulomb: float
+    breakaway: float
+    stribeck_velocity: float
+    stribeck_exponent: float
+    friction_width: float
+
+    quantities: ClassVar[dict[str, str]] = {
+        "coulomb": "F",
+        "breakaway": "F",
+        "stribeck_velocity": "x/s",
+        "stribeck_exponent": "1",
+        "friction_width": "x/s",
+    }
+
+
+@dataclass(frozen=True)
+class Motor:
+    """Force ratio·gain·u on a coordinate, and the rotor's inertia, ratio²·rotor_inertia, felt by it."""
+
+    name: str
+    coordinate: str
+    gain: float = 1.0
+    gear_ratio: float = 1.0
+    rotor_inertia: float = 0.0
+
+    quantities: ClassVar[dict[str, str]] = {
+        "gain": "F/input", "gear_ratio": "1", "rotor_inertia": "F·s²/x"
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Armature:
+    """Extra inertia felt by a coordinate's own velocity."""
+
+    name: str
+    coordinate: str
+    armature: float
+
+    quantities: ClassVar[dict[str, str]] = {"armature": "F·s²/x"}
+
+
+@dataclass(frozen=True)
+class LineSpring:
+    """A spring and damper along the line between two frames' origins."""
+
+    name: str
+    first: str
+    second: str
+    stiffness: float
+    cubic_stiffness: float = 0.0
+    rest: float = 0.0
+    damping: float = 0.0
+
+    quantities: ClassVar[dict[str, str]] = {
+        "stiffness": "N/m", "cubic_stiffness": "N/m³", "rest": "m", "damping": "N·s/m"
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Wrench:
+    """A force (and moment) at a frame's origin, an input in the world's or the frame's own axes."""
+
+    name: str
+    frame: str
+    axes: str
+    moment: bool
+
+
+@dataclass(frozen=True)
+class Custom:
+    """A user-written element: `force(q, v, t, p)` or `potential(q, p)` of some coordinates."""
+
+    name: str
+    coordinates: tuple[str, ...]
+    function: Callable[..., Any]
+    is_potential: bool
+    parameters: tuple[tuple[str, float], ...] = field(default=())
+
+
+Element = Spring | Damper | Friction | Motor | Armature | LineSpring | Wrench | Custom
+COORDINATE_ELEMENTS = (Spring, Damper, Friction, Motor, Armature)
+
+
+def element_numbers(element: Any) -> tuple[float, ...]:
+    """The numbers of an element or a coupling, in the order of its `quantities`."""
+    return tuple(float(getattr(element, name)) for name in element.quantities)
+
+
+def quantity_unit(symbol: str, coordinate: Coordinate | None) -> str:
+    """The SI unit of a quantity, with F and x replaced by the coordinate's force and length or angle."""
+    if coordinate is None:
+        return symbol
+    if symbol == "F·s²/x":
+        return "kg·m²" if coordinate.revolute else "kg"
+    return symbol.replace("F", coordinate.force_unit).replace("x", coordinate.unit)
+
+
+def rigid_numbers(body: Body) -> Array:
+    """m, com, inertia about the com as xx, yy, zz, xy, xz, yz: ten numbers."""
+    i = body.inertia
+    return np.array(
+        [body.mass, *body.com, i[0, 0], i[1, 1], i[2, 2], i[0, 1], i[0, 2], i[1, 2]]
+    )

@@ -1,0 +1,113 @@
+"""A mechanism as readable text: a tree with units."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mechid.model.geometry import numbers
+from mechid.model.parts import (
+    Coordinate,
+    Custom,
+    Joint,
+    LineSpring,
+    Wrench,
+    element_numbers,
+    quantity_unit,
+)
+
+if TYPE_CHECKING:
+    from mechid.model.mechanism import Mechanism
+
+
+def describe(mechanism: Mechanism) -> str:
+    """The tree of bodies, then loops, elements that are not on a joint, and inputs."""
+    total = sum(b.mass for b in mechanism.bodies)
+    rows = len(mechanism.constraint_names)
+    lines = [
+        f"{mechanism.name}: {len(mechanism.bodies)} bodies, {total:.4g} kg, "
+        f"{len(mechanism.coordinates)} coordinates, {rows} constraint rows, "
+        f"gravity {numbers(mechanism.gravity)} m/s²",
+        "world",
+    ]
+    _children(mechanism, "world", "", lines)
+    for loop in mechanism.loops:
+        lines.append(
+            f"loop {loop.name}: {loop.first} ≡ {loop.second} ({loop.kind}, {len(loop.rows)} rows)"
+        )
+    for c in mechanism.couplings:
+        powers = [c.offset, c.ratio, c.c2, c.c3, c.c4]
+        terms = [f"{x:g}·{c.other}^{i}" for i, x in enumerate(powers) if x and i > 1]
+        text = " + ".join([f"{c.offset:g} + {c.ratio:g}·{c.other}", *terms])
+        lines.append(f"coupling {c.name}: {c.coordinate} = {text}")
+    for d in mechanism.drives:
+        lines.append(f"drive {d.name}: {d.coordinate} follows its input")
+    for e in mechanism.elements:
+        if isinstance(e, LineSpring):
+            lines.append(f"line spring {e.name}: {e.first} to {e.second}, {_quantities(e, None)}")
+        elif isinstance(e, Wrench):
+            what = "force and moment" if e.moment else "force"
+            lines.append(f"{what} {e.name}: at {e.frame}, in {e.axes} axes (input)")
+        elif isinstance(e, Custom):
+            values = ", ".join(f"{k} {v:.4g}" for k, v in e.parameters)
+            lines.append(f"element {e.name}: on {', '.join(e.coordinates)} {values}".rstrip())
+    if mechanism.input_names:
+        lines.append(f"inputs: {', '.join(mechanism.input_names)}")
+    return "\n".join(lines)
+
+
+def _children(mechanism: Mechanism, parent: str, indent: str, lines: list[str]) -> None:
+    joints = [j for j in mechanism.joints if j.parent == parent]
+    frames = [f for f in mechanism.frames if f.body == parent]
+    for i, item in enumerate([*frames, *joints]):
+        last = i == len(frames) + len(joints) - 1
+        branch, below = ("└─ ", "   ") if last else ("├─ ", "│  ")
+        if isinstance(item, Joint):
+            lines.append(f"{indent}{branch}{_joint(mechanism, item)}")
+            elements = [
+                f"{indent}{below}     · {text}" for text in _joint_elements(mechanism, item)
+            ]
+            lines.extend(elements)
+            _children(mechanism, item.child, indent + below, lines)
+        else:
+            lines.append(f"{indent}{branch}frame {item.name} at {numbers(item.origin)} m")
+
+
+def _joint(mechanism: Mechanism, joint: Joint) -> str:
+    body = next(b for b in mechanism.bodies if b.name == joint.child)
+    axes = " ".join(_axis(c) for c in joint.coordinates)
+    named = [c.name for c in joint.coordinates]
+    names = f" as {', '.join(named)}" if named and named != [joint.name] else ""
+    at = f" at {numbers(joint.origin)} m" if np.any(joint.origin) else ""
+    mass = "massless" if body.mass == 0.0 else f"{body.mass:.4g} kg"
+    return f"{joint.child} [{mass}] by {joint.kind} {joint.name} {axes}{names}{at}".replace("  ", " ")
+
+
+def _axis(coordinate: Coordinate) -> str:
+    verb = "about" if coordinate.revolute else "along"
+    for letter, axis in zip("xyz", np.eye(3), strict=True):
+        if np.array_equal(coordinate.axis, axis):
+            return f"{verb} {letter}"
+    return f"{verb} {numbers(coordinate.axis)}"
+
+
+def _joint_elements(mechanism: Mechanism, joint: Joint) -> list[str]:
+    by_name = {c.name: c for c in joint.coordinates}
+    texts = []
+    for e in mechanism.elements:
+        coordinate = by_name.get(getattr(e, "coordinate", ""))
+        if coordinate is not None:
+            kind = type(e).__name__.lower()
+            texts.append(f"{kind} {e.name}: {_quantities(e, coordinate)}")
+    return texts
+
+
+def _quantities(element: object, coordinate: Coordinate | None) -> str:
+    quantities: dict[str, str] = element.quantities  # type: ignore[attr-defined]
+    parts = [
+        f"{name.replace('_', ' ')} {value:.4g} {quantity_unit(unit, coordinate)}"
+        for (name, unit), value in zip(quantities.items(), element_numbers(element), strict=True)
+        if value != 0.0
+    ]
+    return ", ".join(parts).replace(" 1,", ",").removesuffix(" 1") or "zero"
