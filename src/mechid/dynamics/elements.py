@@ -79,15 +79,21 @@ def potential_energy(model: ElementArrays, at: Kinematics, q: Array) -> Array:
     return energy
 
 
-def potential_gradient(model: ElementArrays, at: Kinematics, q: Array) -> Array:
+def joint_potential_gradient(model: ElementArrays, q: Array) -> Array:
+    """Of the elements on joint coordinates alone."""
     c = model.potential
     slope = c[:, 1] + q * (2.0 * c[:, 2] + q * (3.0 * c[:, 3] + q * 4.0 * c[:, 4]))
+    for function, row in _customs(model, potential=True):
+        slope = slope.at[row.index].add(jax.grad(function)(q[row.index], row.values))
+    return slope
+
+
+def potential_gradient(model: ElementArrays, at: Kinematics, q: Array) -> Array:
+    slope = joint_potential_gradient(model, q)
     if model.line_springs.values.shape[0]:
         k, k3, rest, _ = model.line_springs.values.T
         length, stretch, _ = _lines(model, at)
         slope += (k * (length - rest) + k3 * (length - rest) ** 3) @ stretch
-    for function, row in _customs(model, potential=True):
-        slope = slope.at[row.index].add(jax.grad(function)(q[row.index], row.values))
     return slope
 
 
@@ -110,21 +116,27 @@ def potential_hessian(model: ElementArrays, at: Kinematics, q: Array) -> Array:
 # Forces.
 
 
-def force(model: ElementArrays, at: Kinematics, q: Array, v: Array, u: Array, t: Array) -> Array:
-    """Generalized force of everything that has no potential."""
+def joint_force(model: ElementArrays, q: Array, v: Array, u: Array, t: Array) -> Array:
+    """Force of dampers, friction, motors and user-written elements on joint coordinates."""
     b, b3 = model.damping.T
     total = -(b + b3 * v * v) * v + model.motor @ u
     if model.friction.index.shape[0]:
         index = model.friction.index
         total = total.at[index].add(friction_law(v[index], model.friction.values))
+    for function, row in _customs(model, potential=False):
+        total = total.at[row.index].add(function(q[row.index], v[row.index], t, row.values))
+    return total
+
+
+def force(model: ElementArrays, at: Kinematics, q: Array, v: Array, u: Array, t: Array) -> Array:
+    """Generalized force of everything that has no potential."""
+    total = joint_force(model, q, v, u, t)
     if model.line_springs.values.shape[0]:
         _, stretch, _ = _lines(model, at)
         total -= (model.line_springs.values[:, 3] * (stretch @ v)) @ stretch
     if model.wrenches.frame.shape[0]:
         carried, wrench, _ = _wrenches(model, at, u)
         total += jnp.einsum("wn,nk,wk->n", carried, at.twist_axes, wrench)
-    for function, row in _customs(model, potential=False):
-        total = total.at[row.index].add(function(q[row.index], v[row.index], t, row.values))
     return total
 
 

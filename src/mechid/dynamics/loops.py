@@ -57,31 +57,32 @@ def direction_jacobian(tree: TreeArrays, at: Kinematics, link: Array, b: Array) 
 
 def constraint(model: LoopArrays, at: Kinematics, q: Array, u: Array) -> tuple[Array, Array]:
     """h and Dh: geometric rows, then couplings, then drives."""
+    joint_h, joint_slope = joint_rows(model, q, u)
+    if not model.row_direction.link.shape[0]:
+        return joint_h, joint_slope
+    direction = directions(at, model.row_direction)
+    end, start = points(at, model.row_to), points(at, model.row_start)
+    turned = direction_jacobian(model, at, model.row_direction.link, direction)
+    moved = point_jacobian(model, at, model.row_to.link, end)
+    moved -= point_jacobian(model, at, model.row_start.link, start)
+    h = jnp.sum(direction * (end - start), -1)
+    slope = jnp.einsum("rnk,rk->rn", turned, end - start)
+    slope += jnp.einsum("rnk,rk->rn", moved, direction)
+    return jnp.concatenate([h, joint_h]), jnp.concatenate([slope, joint_slope])
+
+
+def joint_rows(model: LoopArrays, q: Array, u: Array) -> tuple[Array, Array]:
+    """The rows on joint coordinates, with their slopes: couplings, then drives."""
     n = q.shape[0]
-    h, jacobian = [], []
-    if model.row_direction.link.shape[0]:
-        direction = directions(at, model.row_direction)
-        end, start = points(at, model.row_to), points(at, model.row_start)
-        h.append(jnp.sum(direction * (end - start), -1))
-        turned = direction_jacobian(model, at, model.row_direction.link, direction)
-        moved = point_jacobian(model, at, model.row_to.link, end)
-        moved -= point_jacobian(model, at, model.row_start.link, start)
-        jacobian.append(
-            jnp.einsum("rnk,rk->rn", turned, end - start)
-            + jnp.einsum("rnk,rk->rn", moved, direction)
-        )
-    if model.coupling.shape[0]:
-        one, other = model.coupling_index.T
-        polynomial, slope, _ = _polynomial(model.coupling, q[other])
-        h.append(q[one] - polynomial)
-        jacobian.append(jax.nn.one_hot(one, n) - slope[:, None] * jax.nn.one_hot(other, n))
-    if model.drive_index.shape[0]:
-        one, channel = model.drive_index.T
-        h.append(q[one] - u[channel])
-        jacobian.append(jax.nn.one_hot(one, n))
-    if not h:
-        return jnp.zeros(0), jnp.zeros((0, n))
-    return jnp.concatenate(h), jnp.concatenate(jacobian)
+    one, other = model.coupling_index.T
+    polynomial, slope, _ = _polynomial(model.coupling, q[other])
+    driven, channel = model.drive_index.T
+    h = [q[one] - polynomial, q[driven] - u[channel] if channel.shape[0] else jnp.zeros(0)]
+    slopes = [
+        jax.nn.one_hot(one, n) - slope[:, None] * jax.nn.one_hot(other, n),
+        jax.nn.one_hot(driven, n),
+    ]
+    return jnp.concatenate(h), jnp.concatenate(slopes)
 
 
 def constraint_hessian(model: LoopArrays, at: Kinematics, q: Array, weights: Array) -> Array:

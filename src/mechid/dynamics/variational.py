@@ -21,7 +21,7 @@ import jax.numpy as jnp
 
 from mechid.dynamics.model import Hessians, Model, Terms
 from mechid.dynamics.newton import newton
-from mechid.dynamics.stepper import Blocks, RowKind, Stepper, StepResult, along
+from mechid.dynamics.stepper import Blocks, RowKind, Stepper, StepResult, along, extrapolate
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError
 
@@ -153,10 +153,7 @@ class Variational(Stepper):
 
     def predict(self, history: State, zs: Array, known: Array) -> tuple[State, Array]:
         """Quadratic extrapolation of the coordinates, as far as there is a past."""
-        order = jnp.clip(known, 1, 3)
-        c = jnp.array([[0.0, 0.0, 1.0], [0.0, -1.0, 2.0], [1.0, -3.0, 3.0]])[order - 1]
-        q = c @ history.q
-        return State(q, history.p[-1]), zs[-1]
+        return State(extrapolate(history.q, known), history.p[-1]), zs[-1]
 
     # Exact linearisation
 

@@ -13,7 +13,7 @@ from mechid.errors import MechidError
 from mechid.model.geometry import Array, perpendicular
 from mechid.model.parts import Row
 
-KINDS = ("point", "frame", "point-on-axis", "axis", "planar")
+KINDS = ("point", "frame", "point-on-axis", "axis", "planar", "pin")
 _ORIGIN = (0.0, 0.0, 0.0)
 
 
@@ -34,6 +34,11 @@ def rows(name: str, kind: str, first: str, second: str, axis: Array) -> tuple[Ro
     if kind == "planar":
         plane = Row((first, _triple(axis)), (second, _ORIGIN), (first, _ORIGIN), "m")
         return (plane, *rows(name, "axis", first, second, axis))
+    if kind == "pin":
+        return tuple(
+            Row((first, _triple(n)), (second, _ORIGIN), (first, _ORIGIN), "m")
+            for n in perpendicular(axis)
+        )
     raise MechidError(f"Loop '{name}' is of unknown kind '{kind}'; valid: {', '.join(KINDS)}.")
 
 

@@ -1,0 +1,146 @@
+"""Backward differentiation formulas of order 1–6 (Verhaegen, Table 1) for mechanisms with constraints.
+
+D x(t) = (1/h) Σ_ℓ α_ℓ x(t − ℓh). With states (q, v) and a window of `order` past states, one step satisfies
+
+    D q = v,    h (M D v + bias − F) + Dhᵀ λ = 0,    h(q) = 0        at the end of the step.
+
+The first steps use as many past states as there are (order 1, 2, …), so a run from rest starts by itself; the
+start limits the global order to 2 unless the first states are given exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mechid.dynamics.model import Model
+from mechid.dynamics.newton import newton
+from mechid.dynamics.stepper import RowKind, Stepper, StepResult, extrapolate
+from mechid.dynamics.tree import Array
+from mechid.errors import MechidError
+
+ALPHA = (
+    (1.0, -1.0),
+    (3 / 2, -2.0, 1 / 2),
+    (11 / 6, -3.0, 3 / 2, -1 / 3),
+    (25 / 12, -4.0, 3.0, -4 / 3, 1 / 4),
+    (137 / 60, -5.0, 5.0, -10 / 3, 5 / 4, -1 / 5),
+    (147 / 60, -6.0, 15 / 2, -20 / 3, 15 / 4, -6 / 5, 1 / 6),
+)
+"""α_ℓ, newest first, for each order"""
+
+
+class State(NamedTuple):
+    q: Array
+    v: Array
+
+
+@dataclass(frozen=True, eq=False)
+class BDF(Stepper):
+    """Backward differentiation of a fixed order with a constant step."""
+
+    dt: Any
+    """s"""
+    order: int = 2
+    absolute_tolerance: float = 1e-11
+    """of impulses (N·m·s, N·s) and of loop closure (m, rad)"""
+    relative_tolerance: float = 1e-13
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.order, int) or not 1 <= self.order <= len(ALPHA):
+            raise MechidError(f"There is no BDF of order {self.order}; valid: 1, 2, 3, 4, 5, 6.")
+
+    @property
+    def window(self) -> int:  # type: ignore[override]
+        return self.order
+
+    def nx(self, model: Model) -> int:
+        return 2 * model.nq
+
+    def nz(self, model: Model) -> int:
+        return model.nc
+
+    def rows(self, model: Model) -> tuple[RowKind, ...]:
+        n = model.nq
+        return (RowKind.HARD,) * n + (RowKind.DYNAMIC,) * n + (RowKind.HARD,) * model.nc
+
+    def check(self, model: Model, steps: int) -> None:
+        super().check(model, steps)
+        if np.ndim(self.dt) != 0:
+            raise MechidError("BDF needs one constant step size dt; Variational takes varying ones.")
+
+    def initial(self, model: Model, q: Array, v: Array, u: Array, t: Array) -> State:
+        return State(q, v)
+
+    def retract(self, x: State, d: Array) -> State:
+        n = x.q.shape[0]
+        return State(x.q + d[:n], x.v + d[n:])
+
+    def local(self, x: State, y: State) -> Array:
+        return jnp.concatenate([y.q - x.q, y.v - x.v])
+
+    def positions(self, model: Model, x: State) -> Array:
+        return x.q
+
+    def velocities(self, model: Model, x: State, u: Array) -> Array:
+        return x.v
+
+    def coefficients(self, k: Array) -> Array:
+        """α oldest first over window + 1 states: of order k + 1 while there are too few past ones."""
+        table = np.zeros((self.order, self.order + 1))
+        for i in range(self.order):
+            table[i, self.order - 1 - i :] = ALPHA[i][::-1]
+        return jnp.asarray(table)[jnp.minimum(k, self.order - 1)]
+
+    def residual(self, xs: State, z: Array, u: Array, t: Array, k: Array, model: Model) -> Array:
+        alpha, h = self.coefficients(k), self.step_size(k)
+        q, v = xs.q[-1], xs.v[-1]
+        closure, slope = model.constraint(q, u)
+        impulse = h * model.force_balance(q, v, alpha @ xs.v / h, u, t + h) + slope.T @ z
+        return jnp.concatenate([alpha @ xs.q - h * v, impulse, closure])
+
+    def step(
+        self, xs: State, u: Array, t: Array, k: Array, model: Model, guess: tuple[State, Array]
+    ) -> StepResult:
+        """Solved for q and λ, the rates being D q."""
+        alpha, h, n = self.coefficients(k), self.step_size(k), model.nq
+        past_q, past_v = alpha[:-1] @ xs.q, alpha[:-1] @ xs.v
+
+        def rates(q: Array) -> tuple[Array, Array]:
+            v = (past_q + alpha[-1] * q) / h
+            return v, (past_v + alpha[-1] * v) / h
+
+        def equations(y: Array) -> Array:
+            q, lam = y[:n], y[n:]
+            v, a = rates(q)
+            closure, slope = model.constraint(q, u)
+            impulse = h * model.force_balance(q, v, a, u, t + h) + slope.T @ lam
+            return jnp.concatenate([impulse, closure])
+
+        def residual(y: Array) -> tuple[Array, Array]:
+            # a difference of coordinates divided by h² is only known to their rounding
+            scale = jnp.max(jnp.abs(y[:n])) / h + jnp.max(jnp.abs(past_v))
+            allowed = self.absolute_tolerance + self.relative_tolerance * scale
+            closing = jnp.full(model.nc, self.absolute_tolerance)
+            return equations(y), jnp.concatenate([jnp.full(n, allowed), closing])
+
+        start = jnp.concatenate([guess[0].q, guess[1]])
+        solved = newton(residual, jax.jacfwd(equations), start)
+        q = solved.y[:n]
+        return StepResult(
+            State(q, rates(q)[0]), solved.y[n:], solved.outcome, solved.iterations, solved.residual
+        )
+
+    def predict(self, history: State, zs: Array, known: Array) -> tuple[State, Array]:
+        return State(extrapolate(history.q, known), history.v[-1]), zs[-1]
+
+
+jax.tree_util.register_dataclass(
+    BDF,
+    data_fields=["dt", "absolute_tolerance", "relative_tolerance"],
+    meta_fields=["order"],
+)
