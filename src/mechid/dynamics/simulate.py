@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechid.compile import jit
+from mechid.dynamics.assembly import check_start
 from mechid.dynamics.diagnosis import diagnose
 from mechid.dynamics.lowering import lower
 from mechid.dynamics.model import Model
@@ -53,6 +54,8 @@ class Trajectory:
     """(N,) largest residual of each step as a multiple of its tolerance"""
     outcome: str
     """a sentence"""
+    start: np.ndarray
+    """(nq,) the coordinates that were asked for"""
 
     @property
     def steps(self) -> int:
@@ -60,8 +63,8 @@ class Trajectory:
 
     @property
     def q(self) -> np.ndarray:
-        """(N + 1, nq) joint coordinates, rad or m"""
-        return self._look[0]
+        """(N + 1, nq) joint coordinates, rad or m; full turns are counted"""
+        return self._cached("q", lambda: self._unwrapped(self._look[0]))
 
     @property
     def v(self) -> np.ndarray:
@@ -84,6 +87,16 @@ class Trajectory:
         if name not in names:
             raise unknown("frame", name, names)
         return self._poses[:, names.index(name)]
+
+    def _unwrapped(self, q: np.ndarray) -> np.ndarray:
+        """Angles without jumps, beginning at the given start."""
+        if not self.stepper.wraps:
+            return q
+        turns = np.array([c.revolute for c in self.mechanism.coordinates])
+        smooth = q.copy()
+        smooth[:, turns] = np.unwrap(q[:, turns], axis=0)
+        smooth[:, turns] += 2 * np.pi * np.round((self.start - smooth[0]) / (2 * np.pi))[turns]
+        return smooth
 
     @property
     def _look(self) -> tuple[np.ndarray, ...]:
@@ -132,6 +145,7 @@ def simulate(
     stepper.check(model, steps)
     start_q = mechanism.coordinate_vector(q, "the initial coordinate")
     start_v = mechanism.coordinate_vector(v, "the initial rate")
+    check_start(mechanism, model, start_q, start_v)  # type: ignore[arg-type]
     table, controller = _inputs(mechanism, inputs, steps)
     start = _initial(stepper, model, start_q, start_v, table[0] if steps else np.zeros(model.nu), t0)
     run = rollout(stepper, model, start, table, controller, t0, progress=progress)
@@ -152,6 +166,7 @@ def simulate(
         run.iterations,
         run.residual,
         outcome,
+        start_q,
     )
     if done < steps and throw:
         raise SimulationError(outcome, trajectory)

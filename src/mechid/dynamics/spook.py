@@ -60,7 +60,11 @@ class Rows(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Spook(Stepper):
-    """Regularised maximal-coordinate stepper, first order in dt."""
+    """Regularised maximal-coordinate stepper, first order in dt.
+
+    Angles are read off the bodies within ±π: an element that depends on an angle (a spring, a coupling, a drive)
+    must not turn further.
+    """
 
     dt: Any
     """s"""
@@ -72,6 +76,7 @@ class Spook(Stepper):
     """s; two steps where None"""
 
     window = 1
+    wraps = True
 
     def nx(self, model: TreeModel) -> int:  # type: ignore[override]
         return 12 * model.maximal.link.shape[0]

@@ -99,6 +99,9 @@ class Stepper:
     window: int = 1
     """past states in the residual"""
     smooth: bool = True
+    """False with set-valued forces"""
+    wraps: bool = False
+    """angles are read within ±π"""
 
     # What a stepper writes
 

@@ -42,6 +42,14 @@ def rows(name: str, kind: str, first: str, second: str, axis: Array) -> tuple[Ro
     raise MechidError(f"Loop '{name}' is of unknown kind '{kind}'; valid: {', '.join(KINDS)}.")
 
 
+def four_points(first: str, second: str) -> tuple[Row, ...]:
+    """Origin and the ends of all three axes coincide: twelve rows that vanish only where the frames do."""
+    corners = [_ORIGIN, *(_triple(e) for e in np.eye(3))]
+    return tuple(
+        Row(("world", _triple(n)), (second, c), (first, c), "m") for c in corners for n in np.eye(3)
+    )
+
+
 def _point(first: str, second: str) -> tuple[Row, ...]:
     """x_second − x_first along the world's axes."""
     return tuple(

@@ -8,18 +8,17 @@
         .free_inertia("hand")
     )
 
-theta → one number a parameter (transforms) → the vector of values (factors and functions of these numbers, then
-each body's chart) → a model. A body whose mass, com or inertia is free keeps its other physical numbers: its
-mass moves neither its centre of mass nor its inertia about it. SI units.
+theta → one number a parameter (transforms) → the vector of values (factors and functions of these numbers,
+then each body's chart) → a model. A body whose mass, com or inertia is free keeps its other physical
+numbers: its mass moves neither its centre of mass nor its inertia about it. SI units.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -29,17 +28,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechid.errors import MechidError, choices, unknown
+from mechid.model import inertia
 from mechid.model.addresses import TABLES, Address
 from mechid.model.geometry import Array, finite, rotation_about
-from mechid.model.inertia import (
-    linear_from_log_cholesky,
-    linear_from_physical,
-    log_cholesky_from_linear,
-    physical_from_linear,
-    symmetric,
-)
 from mechid.model.mechanism import Mechanism
-from mechid.model.parts import Coupling, Custom, rigid_numbers
+from mechid.model.parts import Body, Coupling, Custom, rigid_numbers
 
 if TYPE_CHECKING:
     from mechid.dynamics.lowering import Lowering
@@ -47,13 +40,13 @@ if TYPE_CHECKING:
 
 TRANSFORMS = ("none", "positive", "interval")
 LOG_CHOLESKY = ("alpha", "d1", "d2", "d3", "s12", "s23", "s13", "t1", "t2", "t3")
-_KINDS: dict[type, str] = {part: kind for kind, part in TABLES.items()} | {
-    Coupling: "coupling",
-    Custom: "custom",
+_KINDS = {
+    part: kind for kind, part in [*TABLES.items(), ("coupling", Coupling), ("custom", Custom)]
 }
 
-Bounds = Sequence[float | None]
 Map = float | Callable[[Any], Any]
+Bounds = tuple[float | None, float | None]
+Prior = tuple[float, float]
 
 
 @dataclass(frozen=True)
@@ -73,6 +66,13 @@ class Move(NamedTuple):
     address: Address
     map: Map
 
+    def __call__(self, value: Any) -> Any:
+        return self.map(value) if callable(self.map) else self.map * value
+
+    def __str__(self) -> str:
+        name = self.address.name
+        return f"f({name})" if callable(self.map) else f"{self.map:g}·{name}".removeprefix("1·")
+
 
 @dataclass(frozen=True, eq=False)
 class Parameter:
@@ -82,35 +82,30 @@ class Parameter:
     unit: str
     start: float
     bounds: Any = (None, None)
-    """lower and upper; open sides are given as None and kept as ±∞"""
+    """lower and upper; an open side is given as None and kept as ±∞"""
     transform: str = "none"
-    prior: tuple[float, float] | None = None
+    prior: Prior | None = None
     """mean and standard deviation"""
     moves: tuple[Move, ...] = ()
-    inertia_of: int = -1
-    """the body, for one of the ten numbers of `free_inertia`"""
+    body: str = ""
+    """for one of the ten of `free_inertia`: its body; `moves` then names the number reported in its place"""
 
     def __post_init__(self) -> None:
+        who = f"parameter '{self.name}'"
         if not isinstance(self.name, str) or not self.name.strip():
             raise MechidError(f"{self.name!r} is not a name for a parameter: use a text.")
         if self.transform not in TRANSFORMS:
-            raise MechidError(
-                f"Parameter '{self.name}' has the unknown transform {self.transform!r}; "
-                f"valid: {choices(TRANSFORMS)}."
-            )
-        object.__setattr__(self, "bounds", _bounds(self.name, self.bounds, self.transform))
-        if self.prior is not None:
-            mean, std = finite(self.prior, (2,), f"The prior (mean, std) of parameter '{self.name}'")
-            if std <= 0.0:
-                raise MechidError(f"The prior of parameter '{self.name}' has std {std:g}, not > 0.")
-            object.__setattr__(self, "prior", (float(mean), float(std)))
-        start = float(finite(self.start, (), f"The start of parameter '{self.name}'"))
+            valid = choices(TRANSFORMS)
+            raise MechidError(f"The transform of {who} is {self.transform!r}; valid: {valid}.")
+        object.__setattr__(self, "bounds", _bounds(who, self.bounds, self.transform))
+        if self.prior is not None and finite(self.prior, (2,), f"The prior of {who}")[1] <= 0.0:
+            raise MechidError(f"The prior of {who} has std {self.prior[1]:g}; it must be > 0.")
+        start = float(finite(self.start, (), f"The start of {who}"))
         object.__setattr__(self, "start", start)
-        lower, upper = self.bounds
-        if not (lower <= start <= upper and math.isfinite(self.theta(start))):
+        if not (self.bounds[0] <= start <= self.bounds[1] and math.isfinite(self.theta(start))):
             raise MechidError(
-                f"The start of parameter '{self.name}' is {Quantity(start, self.unit)}; with transform "
-                f"'{self.transform}' it must lie inside its bounds {self.range_text}."
+                f"The start of {who} is {Quantity(start, self.unit)}; with transform "
+                f"'{self.transform}' it must lie inside {self.range_text}."
             )
 
     def theta(self, value: float) -> float:
@@ -128,50 +123,24 @@ class Parameter:
         return " … ".join(f"{b:g}".replace("inf", "∞").replace("-", "−") for b in self.bounds)
 
 
-def _bounds(name: str, bounds: Any, transform: str) -> tuple[float, float]:
-    try:
-        pair = [e if b is None else float(b) for b, e in zip(bounds, (-np.inf, np.inf), strict=True)]
-    except (TypeError, ValueError):
-        raise MechidError(
-            f"The bounds of parameter '{name}' must be two numbers or None, not {bounds!r}."
-        ) from None
-    if transform == "positive" and bounds[0] is None:
-        pair[0] = 0.0
-    lower, upper = pair
-    if not lower < upper:
-        raise MechidError(
-            f"The bounds of parameter '{name}' must be numbers with lower < upper, not {bounds!r}."
-        )
-    if transform == "positive" and lower < 0.0:
-        raise MechidError(f"Parameter '{name}' is positive, but its lower bound is {lower:g}.")
-    if transform == "interval" and not np.all(np.isfinite(pair)):
-        raise MechidError(f"Parameter '{name}' with transform 'interval' needs both bounds.")
-    return lower, upper
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Parameters:
-    """The free numbers of a mechanism. Immutable; every method that adds returns a new set."""
+    """The free numbers of a mechanism. Immutable; what adds to it returns a new set."""
 
     mechanism: Mechanism
     entries: tuple[Parameter, ...] = field(default=(), kw_only=True)
     limits: tuple[tuple[dict[str, float], float], ...] = field(default=(), kw_only=True)
-    """Σ coefficient·value ≤ upper"""
-    _lowering: Lowering | None = field(default=None, kw_only=True)
+    """factors by name, and the upper bound of their sum"""
+    lowering: Lowering = field(default=None, kw_only=True)  # type: ignore[assignment]
+    """topology, layout and own values of the mechanism, worked out once"""
 
     def __post_init__(self) -> None:
         from mechid.dynamics.lowering import Lowering
 
         if not isinstance(self.mechanism, Mechanism):
             raise MechidError(f"Parameters are those of a Mechanism, not of {self.mechanism!r}.")
-        if self._lowering is None:
-            object.__setattr__(self, "_lowering", Lowering(self.mechanism))
-
-    @property
-    def lowering(self) -> Lowering:
-        """The mechanism's topology, layout and own values, worked out once."""
-        assert self._lowering is not None
-        return self._lowering
+        if self.lowering is None:
+            object.__setattr__(self, "lowering", Lowering(self.mechanism))
 
     # Choosing what is free
 
@@ -184,7 +153,7 @@ class Parameters:
         unit: str | None = None,
         bounds: Bounds = (None, None),
         transform: str = "none",
-        prior: tuple[float, float] | None = None,
+        prior: Prior | None = None,
     ) -> Parameters:
         """Free every number that a pattern means: each by itself, or with a `name` all as one parameter.
 
@@ -198,8 +167,8 @@ class Parameters:
             units = list(dict.fromkeys(a.unit for a in group))
             if unit is None and len(units) > 1:
                 raise MechidError(
-                    f"Parameter '{label}' would tie numbers of different units ({choices(units)}): give "
-                    "unit=…, or free them apart."
+                    f"Parameter '{label}' would tie numbers of different units ({choices(units)}): "
+                    "give unit=…, or free them apart."
                 )
             moves = tuple(Move(a, 1.0) for a in group)
             value = self._agreed(label, moves) if start is None else start
@@ -216,18 +185,17 @@ class Parameters:
         unit: str = "",
         bounds: Bounds = (None, None),
         transform: str = "none",
-        prior: tuple[float, float] | None = None,
+        prior: Prior | None = None,
     ) -> Parameters:
         """One parameter that moves many numbers, each by a factor or a function (in jax.numpy) of it."""
         if not maps:
-            raise MechidError(f"Parameter '{name}' moves nothing: give addresses with their factors.")
-        moves = tuple(
-            Move(a, _checked_map(name, a.name, m)) for k, m in maps.items() for a in self._find(k)
-        )
+            raise MechidError(f"Parameter '{name}' moves nothing: give addresses with factors.")
+        found = [(a, m) for pattern, m in maps.items() for a in self._find(pattern)]
+        moves = tuple(Move(a, _checked_map(name, a, m)) for a, m in found)
         value = self._agreed(name, moves) if start is None else start
         new = Parameter(name, unit, value, bounds, transform, prior, moves)
-        for address, result in zip((m.address.name for m in moves), _moved(moves, new.start), strict=True):
-            finite(result, (), f"What parameter '{name}' gives '{address}' at its start")
+        for move in moves:
+            finite(move(new.start), (), f"'{move.address.name}' at the start of parameter '{name}'")
         return self._with([new])
 
     def free_inertia(self, body: str) -> Parameters:
@@ -238,28 +206,28 @@ class Parameters:
         names = [b.name for b in self.mechanism.bodies]
         if body not in names:
             raise unknown("body", body, names)
-        number = names.index(body)
-        linear = self.lowering.layout.block(self.lowering.values, "rigid")[number]
-        start = log_cholesky_from_linear(linear, body)
+        in_layout = [a for a in self.lowering.layout.addresses if a.body == names.index(body)]
+        ten = [a for a in in_layout if a.chart != "linear"]
+        start = inertia.log_cholesky_from_linear(self.lowering.values[[a.index for a in ten]], body)
         return self._with(
-            Parameter(f"{body}.{k}", "m" if k[0] in "st" else "1", x, inertia_of=number)
-            for k, x in zip(LOG_CHOLESKY, start, strict=True)
+            Parameter(f"{body}.{k}", unit, x, moves=(Move(a, 1.0),), body=body)
+            for k, unit, x, a in zip(LOG_CHOLESKY, ["1"] * 4 + ["m"] * 6, start, ten, strict=True)
         )
 
-    def limit(self, coefficients: Mapping[str, float], *, upper: float) -> Parameters:
-        """Σ coefficient·value ≤ upper, over the physical values of parameters by name."""
-        for name in coefficients:
+    def limit(self, factors: Mapping[str, float], *, upper: float) -> Parameters:
+        """Σ factor·value ≤ upper, over the physical values of parameters by name."""
+        for name in factors:
             if name not in self.names:
                 raise unknown("parameter", name, self.names)
-        what = f"the limit on {choices(coefficients)}"
-        numbers = {n: float(finite(c, (), f"Each factor of {what}")) for n, c in coefficients.items()}
-        if not any(numbers.values()):
-            raise MechidError("A limit needs at least one parameter with a factor that is not zero.")
+        what = f"the limit on {choices(factors)}"
+        row = {name: float(finite(c, (), f"Each factor of {what}")) for name, c in factors.items()}
+        if not any(row.values()):
+            raise MechidError("A limit needs a parameter with a factor that is not zero.")
         bound = float(finite(upper, (), f"The upper side of {what}"))
-        total = sum(p.start * numbers.get(p.name, 0.0) for p in self.entries)
+        total = sum(p.start * row.get(p.name, 0.0) for p in self.entries)
         if total > bound + 1e-9 * max(1.0, abs(bound)):
             raise MechidError(f"The start violates {what}: {total:g} is more than {bound:g}.")
-        return dataclasses.replace(self, limits=(*self.limits, (numbers, bound)))
+        return replace(self, limits=(*self.limits, (row, bound)))
 
     def _find(self, pattern: str) -> list[Address]:
         if not isinstance(pattern, str):
@@ -267,22 +235,297 @@ class Parameters:
         return self.lowering.layout.find(pattern)
 
     def _agreed(self, name: str, moves: Sequence[Move]) -> float:
-        """The current value of a parameter: what all numbers that it moves agree on."""
-        bases = {"physical": self._base(range(len(self.mechanism.bodies)))}
-        now = [float(bases.get(a.chart, self.lowering.values)[a.index]) for a, _ in moves]
+        """A parameter's current value: what all numbers that it moves agree on."""
+        physical = self._base(range(len(self.mechanism.bodies)))
+        bases = {"physical": physical, "linear": self.lowering.values, "": self.lowering.values}
+        now = [float(bases[a.chart][a.index]) for a, _ in moves]
         implied = [x / m.map for x, m in zip(now, moves, strict=True) if not callable(m.map)]
         if not implied:
             raise MechidError(f"Parameter '{name}' moves numbers by functions only: give start=….")
-        if not np.allclose(_moved(moves, implied[0]), now, rtol=1e-9, atol=1e-15):
-            pairs = zip(moves, now, strict=True)
-            texts = [f"{m.address.name} is {Quantity(x, m.address.unit)}" for m, x in pairs]
+        if not np.allclose([float(m(implied[0])) for m in moves], now, rtol=1e-9, atol=1e-15):
+            texts = [f"{m.address.name} = {x:.6g}" for m, x in zip(moves, now, strict=True)]
             raise MechidError(
-                f"What parameter '{name}' ties does not agree on one current value "
+                f"The current values of what parameter '{name}' ties do not agree "
                 f"({choices(texts)}): give start=…."
             )
         return implied[0]
 
     def _with(self, new: Iterable[Parameter]) -> Parameters:
-        """This set and more parameters, if none moves what another moves."""
-        larger = dataclasses.replace(self, entries=(*self.entries, *new))
-        ...
+        """This set and more parameters, if no number is moved twice and no body in two charts."""
+        larger = replace(self, entries=(*self.entries, *new))
+        chart: dict[int, Address] = {}
+        owner: dict[int, str] = {}
+        for p, a in ((p, m.address) for p in larger.entries for m in p.moves):
+            if a.chart and not p.body and chart.setdefault(a.body, a).chart != a.chart:
+                raise MechidError(
+                    f"'{chart[a.body].name}' and '{a.name}' describe one body in two ways: free its "
+                    "mass, com and inertia, or its mass, first_moment and origin_inertia."
+                )
+            by = f"free_inertia('{p.body}')" if p.body else f"parameter '{p.name}'"
+            if a.index in owner:
+                both = f"{owner[a.index]} and by {by}"
+                raise MechidError(f"Number '{a.name}' would be moved twice: by {both}.")
+            owner[a.index] = by
+        reported = [p.moves[0].address.name for p in larger.entries if p.body]
+        for name, count in Counter([*larger.names, *reported]).items():
+            if count > 1:
+                raise MechidError(f"There is a parameter '{name}' already: names must be unique.")
+        return larger
+
+    # What a solver sees
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(p.name for p in self.entries)
+
+    @property
+    def units(self) -> tuple[str, ...]:
+        return tuple(p.unit for p in self.entries)
+
+    @property
+    def size(self) -> int:
+        return len(self.entries)
+
+    @property
+    def theta0(self) -> Array:
+        """theta at the start."""
+        return np.array([p.theta(p.start) for p in self.entries], float)
+
+    def bounds(self) -> tuple[Array, Array]:
+        """Lower and upper bounds of the physical values, ±∞ where open."""
+        return _columns(p.bounds for p in self.entries)
+
+    @property
+    def bounds_theta(self) -> tuple[Array, Array]:
+        """Lower and upper bounds of theta, ±∞ where open."""
+        return _columns([p.theta(b) for b in p.bounds] for p in self.entries)
+
+    @property
+    def priors(self) -> tuple[Array, Array]:
+        """Means and standard deviations of the physical values: the start and ∞ without a prior."""
+        return _columns(p.prior or (p.start, math.inf) for p in self.entries)
+
+    @property
+    def inequalities(self) -> tuple[Array, Array]:
+        """A and upper of A @ numbers ≤ upper, a row a limit."""
+        rows = [[row.get(name, 0.0) for name in self.names] for row, _ in self.limits]
+        return np.array(rows).reshape(-1, self.size), np.array([upper for _, upper in self.limits])
+
+    # From theta to numbers
+
+    def numbers(self, theta: ArrayLike) -> jax.Array:
+        """The physical value of each parameter."""
+        x = jnp.asarray(theta, float)
+        if x.shape != (self.size,):
+            raise MechidError(f"theta must have shape ({self.size},), not {x.shape}.")
+        positive, interval = (
+            np.array([i for i, p in enumerate(self.entries) if p.transform == kind], int)
+            for kind in TRANSFORMS[1:]
+        )
+        lower, upper = (b[interval] for b in self.bounds())
+        between = lower + (upper - lower) * jax.nn.sigmoid(x[interval])
+        return x.at[positive].set(jnp.exp(x[positive])).at[interval].set(between)
+
+    def values(self, theta: ArrayLike) -> jax.Array:
+        """The mechanism's vector of values, differentiable in theta."""
+        x, plan = self.numbers(theta), self._plan
+        vector = self._held(x)
+        if plan.bodies:
+            at = plan.physical
+            vector = vector.at[at].set(inertia.linear_from_physical(vector[at]))
+        if plan.ten.size:
+            linear = inertia.linear_from_log_cholesky(x[plan.ten])
+            vector = vector.at[plan.inertia].set(linear)
+        return vector
+
+    def bind(self, theta: ArrayLike) -> TreeModel:
+        """The model for a theta, inside traced functions too."""
+        from mechid.dynamics.prepare import prepare
+
+        values = self.values(theta)
+        traced = isinstance(values, jax.core.Tracer)
+        return prepare(self.lowering.topology, values) if traced else self.lowering.model(values)
+
+    def tangent(self, theta: ArrayLike) -> jax.Array:
+        """∂values/∂theta."""
+        return jax.jacfwd(self.values)(jnp.asarray(theta, float))
+
+    @property
+    def physical_names(self) -> tuple[str, ...]:
+        """Names of `physical`: the parameters', but mass, com, inertia for a body of `free_inertia`."""
+        return tuple(p.moves[0].address.name if p.body else p.name for p in self.entries)
+
+    def physical_numbers(self, theta: ArrayLike) -> jax.Array:
+        """The numbers of `physical` as a vector, differentiable in theta."""
+        x, ten = self.numbers(theta), self._plan.ten
+        if not ten.size:
+            return x
+        linear = inertia.linear_from_log_cholesky(x[ten])
+        return x.at[ten].set(inertia.physical_from_linear(linear))
+
+    def physical(self, theta: ArrayLike) -> dict[str, Quantity]:
+        """What a person reads, by name and with units."""
+        units = [p.moves[0].address.unit if p.body else p.unit for p in self.entries]
+        numbers = np.asarray(self.physical_numbers(theta)).tolist()
+        return dict(zip(self.physical_names, map(Quantity, numbers, units), strict=True))
+
+    def apply(self, theta: ArrayLike) -> Mechanism:
+        """The mechanism with the numbers of theta written into its parts, tilts into rotations."""
+        m, layout = self.mechanism, self.lowering.layout
+        held = layout.block(np.array(self._held(self.numbers(theta))), "rigid")
+        part = {name: layout.block(np.array(self.values(theta)), name) for name in layout.blocks}
+        bodies = list(m.bodies)
+        for b in {move.address.body for p in self.entries for move in p.moves} - {-1}:
+            linear = part["rigid"][b]
+            ten = held[b] if b in self._plan.bodies else inertia.physical_from_linear(linear)
+            bodies[b] = _rewritten_body(bodies[b], np.asarray(ten), linear)
+        rows = {kind: iter(part[kind]) for kind in _KINDS.values()}
+        return replace(
+            m,
+            gravity=part["gravity"][0],
+            bodies=tuple(bodies),
+            joints=_placed(m.joints, part["joint_origin"], part["joint_tilt"]),
+            frames=_placed(m.frames, part["frame_origin"], part["frame_tilt"]),
+            couplings=tuple(_rewritten(c, rows) for c in m.couplings),
+            elements=tuple(_rewritten(e, rows) for e in m.elements),
+        )
+
+    def __repr__(self) -> str:
+        table = [("name", "start", "unit", "bounds", "transform", "moves")]
+        for p in self.entries:
+            moves = f"all of {p.body}" if p.body else choices(map(str, p.moves), 6)
+            transform = "log-Cholesky" if p.body else p.transform
+            table.append((p.name, f"{p.start:.6g}", p.unit, p.range_text, transform, moves))
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
+        for row, upper in self.limits:
+            lines.append(f"limit: {' + '.join(f'{c:g}·{n}' for n, c in row.items())} ≤ {upper:g}")
+        return "\n".join([f"{self.mechanism.name}: {self.size} free parameters", *lines])
+
+    def _held(self, x: jax.Array) -> jax.Array:
+        """The vector of values, each body in the chart in which it is moved: one scatter."""
+        plan = self._plan
+        moved = [
+            plan.factor * x[plan.source],
+            *(jnp.reshape(f(x[i]), 1) for i, f in plan.functions),
+        ]
+        return jnp.asarray(plan.base).at[plan.target].set(jnp.concatenate(moved))
+
+    @cached_property
+    def _plan(self) -> _Plan:
+        moves = [(i, m) for i, p in enumerate(self.entries) if not p.body for m in p.moves]
+        plain = [(i, m) for i, m in moves if not callable(m.map)]
+        functions = [(i, m) for i, m in moves if callable(m.map)]
+        linear = {m.address.body for _, m in moves if m.address.chart == "linear"}
+        bodies = sorted({m.address.body for _, m in moves} - linear - {-1})
+        first = self.lowering.layout.blocks["rigid"][0]
+        ten = np.array([i for i, p in enumerate(self.entries) if p.body], int).reshape(-1, 10)
+        places = [self.entries[i].moves[0].address.index for i in ten.flat]
+        return _Plan(
+            base=self._base(bodies),
+            target=np.array([m.address.index for _, m in plain + functions], int),
+            source=np.array([i for i, _ in plain], int),
+            factor=np.array([m.map for _, m in plain], float),
+            functions=functions,
+            bodies=bodies,
+            physical=first + 10 * np.array(bodies, int)[:, None] + np.arange(10),
+            inertia=np.array(places, int).reshape(-1, 10),
+            ten=ten,
+        )
+
+    def _base(self, bodies: Iterable[int]) -> Array:
+        """The mechanism's vector of values with some bodies in the physical chart."""
+        vector = self.lowering.values.copy()
+        rows = self.lowering.layout.block(vector, "rigid")
+        for b in bodies:
+            rows[b] = rigid_numbers(self.mechanism.bodies[b])
+        return vector
+
+
+class _Plan(NamedTuple):
+    """Index arrays that take the parameters' numbers to the vector of values."""
+
+    base: Array
+    target: np.ndarray
+    """places set by factors (factor·number[source]), then those set by functions"""
+    source: np.ndarray
+    factor: Array
+    functions: list[tuple[int, Move]]
+    bodies: list[int]
+    physical: np.ndarray
+    """(k, 10) places of `bodies`, those moved in the physical chart"""
+    inertia: np.ndarray
+    ten: np.ndarray
+    """(k, 10) places of the bodies of `free_inertia` in the values, and among the parameters"""
+
+
+def _bounds(who: str, bounds: Any, transform: str) -> tuple[float, float]:
+    try:
+        lower, upper = (b if b is None else float(b) for b in bounds)
+    except (TypeError, ValueError):
+        raise MechidError(
+            f"The bounds of {who} must be two numbers or None, not {bounds!r}."
+        ) from None
+    if transform == "interval" and (lower is None or upper is None):
+        raise MechidError(f"The transform 'interval' of {who} needs both bounds, not {bounds!r}.")
+    low = {True: 0.0, False: -math.inf}[transform == "positive"] if lower is None else lower
+    high = math.inf if upper is None else upper
+    if not low < high or transform == "positive" and low < 0.0:
+        least = "0 ≤ lower" if transform == "positive" else "lower"
+        raise MechidError(f"The bounds of {who} must have {least} < upper, not {bounds!r}.")
+    return low, high
+
+
+def _columns(pairs: Iterable[Any]) -> tuple[Array, Array]:
+    first, second = np.array(list(pairs), float).reshape(-1, 2).T
+    return first, second
+
+
+def _checked_map(name: str, address: Address, map: Map) -> Map:
+    what = f"of '{address.name}' in parameter '{name}'"
+    if not callable(map):
+        factor = float(finite(map, (), f"The factor {what}"))
+        if factor == 0.0:
+            raise MechidError(f"The factor {what} is zero.")
+        return factor
+    try:
+        shape = jax.eval_shape(map, jax.ShapeDtypeStruct((), float)).shape
+    except Exception as error:
+        raise MechidError(
+            f"The function {what} must be written in jax.numpy for one number: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    if shape != ():
+        raise MechidError(f"The function {what} must give one number, not shape {shape}.")
+    return map
+
+
+def _rewritten_body(body: Body, ten: Array, linear: Array) -> Body:
+    if linear[0] == 0.0 and linear[1:4].any():
+        raise MechidError(
+            f"Body '{body.name}' has a first moment but no mass, so it has no centre of mass to write."
+        )
+    matrix = np.asarray(inertia.symmetric(jnp.asarray(ten[4:])))
+    return replace(body, mass=float(ten[0]), com=ten[1:4], inertia=matrix)
+
+
+def _placed(parts: Iterable[Any], origins: Array, tilts: Array) -> tuple[Any, ...]:
+    """Joints or frames at their origins, turned by their tilts."""
+    moved = []
+    for part, origin, tilt in zip(parts, origins, tilts, strict=True):
+        angle = float(np.linalg.norm(tilt))
+        turn = rotation_about(tilt / angle, angle) if angle else np.eye(3)
+        moved.append(replace(part, origin=origin, rotation=part.rotation @ turn))
+    return tuple(moved)
+
+
+def _rewritten(element: Any, rows: dict[str, Iterator[Array]]) -> Any:
+    """An element or a coupling with the next row of its kind."""
+    kind = _KINDS.get(type(element))
+    if isinstance(element, Custom):
+        pairs = tuple((name, float(next(rows["custom"])[0])) for name, _ in element.parameters)
+        return replace(element, parameters=pairs)
+    if kind is None:
+        return element
+    row = next(rows[kind])
+    return replace(element, **dict(zip(element.quantities, map(float, row), strict=True)))

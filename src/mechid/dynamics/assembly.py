@@ -1,0 +1,156 @@
+"""`assemble`: coordinates near a guess that close every loop; `project_rates`: rates that keep them closed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mechid.compile import jit
+from mechid.dynamics.lowering import lower
+from mechid.dynamics.model import TreeModel
+from mechid.errors import MechidError
+from mechid.model import closures
+from mechid.model.geometry import Array
+from mechid.model.mechanism import Mechanism
+
+CLOSED = 1e-10
+"""m or rad: what counts as closed"""
+
+_constraint = jit(lambda model, q, u: model.constraint(q, u))
+
+
+def assemble(
+    mechanism: Mechanism,
+    guess: dict[str, float] | ArrayLike | None = None,
+    *,
+    hold: Sequence[str] = (),
+) -> Array:
+    """Coordinates that close every loop and coupling, found from a guess by projection.
+
+    Coordinates named in `hold` and driven ones keep their guess. A loop that cannot be closed is named, with how
+    far it stays open.
+    """
+    start = mechanism.coordinate_vector(guess, "the guess for coordinate")
+    free = np.ones(len(start), dtype=bool)
+    for name in [*hold, *(d.coordinate for d in mechanism.drives)]:
+        mechanism.coordinate(name)
+        free[mechanism.coordinate_names.index(name)] = False
+    q = start
+    # frames first by coinciding points, which has no turned-over solutions, then by their own rows
+    for stage in (_by_points(mechanism), mechanism):
+        if stage is not None:
+            q = _project(stage, lower(stage), q, start, free)
+    _check_closed(mechanism, q, hold)
+    return q
+
+
+def project_rates(
+    mechanism: Mechanism,
+    q: ArrayLike,
+    rates: dict[str, float] | ArrayLike | None,
+    *,
+    hold: Sequence[str] = (),
+) -> Array:
+    """Rates near the given ones that keep all loops closed at q; those named in `hold` are kept."""
+    v = mechanism.coordinate_vector(rates, "the rate of coordinate")
+    q = mechanism.coordinate_vector(q, "the coordinate")  # type: ignore[arg-type]
+    slope = _rows(lower(mechanism), mechanism, q)[1][: _undriven(mechanism)]
+    free = np.array([c.name not in hold for c in mechanism.coordinates])
+    v = v.copy()
+    v[free] -= np.linalg.pinv(slope[:, free]) @ (slope @ v)
+    left = np.abs(slope @ v)
+    if left.max(initial=0.0) > 1e-9 * max(1.0, np.abs(v).max(initial=0.0)):
+        row = mechanism.constraint_names[int(left.argmax())].split("[")[0]
+        raise MechidError(
+            f"No rates with {', '.join(hold)} held keep '{row}' closed: it opens at {left.max():.3g} m/s or rad/s."
+        )
+    return v
+
+
+def check_start(mechanism: Mechanism, model: TreeModel, q: Array, v: Array) -> None:
+    """Refuse a start that leaves a loop open or tears it apart."""
+    closure, slope = _rows(model, mechanism, q)
+    rates = slope[: _undriven(mechanism)] @ v
+    for what, values, unit, allowed, remedy in (
+        ("leave", closure, "m or rad", 1e-6, "assemble(…)"),
+        ("open", rates, "m/s or rad/s", 1e-6 * max(1.0, np.abs(v).max(initial=0)), "project_rates(…)"),
+    ):
+        if len(values) and np.abs(values).max() > allowed:
+            worst = int(np.abs(values).argmax())
+            row = mechanism.constraint_names[worst].split("[")[0]
+            raise MechidError(
+                f"The initial {'coordinates' if what == 'leave' else 'rates'} {what} '{row}' "
+                f"{'open by' if what == 'leave' else 'at'} {abs(values[worst]):.3g} {unit}: "
+                f"find consistent ones with {remedy}."
+            )
+
+
+def _undriven(mechanism: Mechanism) -> int:
+    return len(mechanism.constraint_names) - len(mechanism.drives)
+
+
+def _rows(model: TreeModel, mechanism: Mechanism, q: Array) -> tuple[Array, Array]:
+    """Closures and their slopes, driven rows satisfied."""
+    u = np.zeros(len(mechanism.input_names))
+    for d in mechanism.drives:
+        u[mechanism.input_names.index(d.name)] = q[mechanism.coordinate_names.index(d.coordinate)]
+    h, slope = _constraint(model, q, u)
+    return np.asarray(h), np.asarray(slope)
+
+
+def _by_points(mechanism: Mechanism) -> Mechanism | None:
+    """The mechanism with its frame closures written as four coinciding points."""
+    if not any(loop.kind in ("frame", "point-on-axis") for loop in mechanism.loops):
+        return None
+    loops = tuple(
+        dataclasses.replace(loop, rows=closures.four_points(loop.first, loop.second))
+        if loop.kind in ("frame", "point-on-axis")
+        else loop
+        for loop in mechanism.loops
+    )
+    return dataclasses.replace(mechanism, loops=loops)
+
+
+def _project(
+    mechanism: Mechanism, model: TreeModel, q: Array, start: Array, free: np.ndarray
+) -> Array:
+    """Damped Gauss–Newton onto the constraint, moving as little as it can."""
+    q, damping = q.copy(), 1e-3
+    h, slope = _rows(model, mechanism, q)
+    for _ in range(200):
+        size = np.abs(h).max(initial=0.0)
+        if size < CLOSED * 1e-2:
+            break
+        J = slope[:, free]
+        lhs = J @ J.T + damping * np.linalg.norm(h) * np.eye(len(h))
+        trial = q.copy()
+        trial[free] -= J.T @ np.linalg.lstsq(lhs, h, rcond=None)[0]
+        new_h, new_slope = _rows(model, mechanism, trial)
+        if np.all(np.isfinite(new_h)) and np.linalg.norm(new_h) < np.linalg.norm(h):
+            q, h, slope, damping = trial, new_h, new_slope, max(damping / 5, 1e-12)
+        else:
+            damping *= 10
+            if damping > 1e12:
+                break
+    return q
+
+
+def _check_closed(mechanism: Mechanism, q: Array, hold: Sequence[str]) -> None:
+    h, _ = _rows(lower(mechanism), mechanism, q)
+    if np.abs(h).max(initial=0.0) <= CLOSED:
+        return
+    worst: dict[str, float] = {}
+    for name, value in zip(mechanism.constraint_names, np.abs(h), strict=True):
+        loop = name.split("[")[0]
+        worst[loop] = max(worst.get(loop, 0.0), float(value))
+    open_ones = {k: x for k, x in worst.items() if x > CLOSED}
+    name = max(open_ones, key=lambda k: open_ones[k])
+    held = f" with {', '.join(hold)} held" if hold else ""
+    others = len(open_ones) - 1
+    more = f" ({others} more stay open)" if others else ""
+    raise MechidError(
+        f"Loop '{name}' cannot be closed{held}: it stays open by {open_ones[name]:.3g} m (or rad){more}."
+    )

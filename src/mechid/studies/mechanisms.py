@@ -1,0 +1,184 @@
+"""The mechanisms of the studies and tests."""
+
+from __future__ import annotations
+
+import json
+from math import pi
+from typing import Any
+
+import numpy as np
+
+from mechid.model.geometry import roll_pitch_yaw, rotation_about
+from mechid.model.mechanism import Mechanism
+from mechid.reference import reference_file
+
+
+def pendulum(length: float = 0.5, mass: float = 1.0, damping: float = 0.0) -> Mechanism:
+    """A uniform rod on a hinge about y, hanging at 0, with a torque."""
+    return (
+        Mechanism("pendulum")
+        .body("rod", mass=mass, com=(0, 0, -length / 2), inertia=_rod(mass, length, "z"))
+        .revolute("hinge", "world", "rod", axis="y")
+        .damper("hinge", damping=damping)
+        .torque("hinge")
+    )
+
+
+def cart_pendulum(
+    cart: float = 1.0, pole: float = 0.3, length: float = 1.0, damping: float = 0.0
+) -> Mechanism:
+    """A pole hanging on a cart that slides along x, with a force on the cart."""
+    return (
+        Mechanism("cart-pendulum")
+        .body("cart", mass=cart)
+        .prismatic("slide", "world", "cart", axis="x")
+        .body("pole", mass=pole, com=(0, 0, -length / 2), inertia=_rod(pole, length, "z"))
+        .revolute("hinge", "cart", "pole", axis="y")
+        .damper("hinge", damping=damping)
+        .torque("slide")
+    )
+
+
+def four_bar(damping: float = 0.0) -> Mechanism:
+    """Crank, coupler and rocker in the x–z plane, with a torque on the crank."""
+    return (
+        Mechanism("four-bar")
+        .body("crank", mass=1.0, com=(0.1, 0, 0), inertia=_rod(1.0, 0.2, "x"))
+        .revolute("a", "world", "crank", axis="y")
+        .body("coupler", mass=1.5, com=(0.25, 0, 0), inertia=_rod(1.5, 0.5, "x"))
+        .revolute("b", "crank", "coupler", axis="y", origin=(0.2, 0, 0))
+        .body("rocker", mass=1.0, com=(0.2, 0, 0), inertia=_rod(1.0, 0.4, "x"))
+        .revolute("c", "world", "rocker", axis="y", origin=(0.4, 0, 0))
+        .damper("c", damping=damping)
+        .torque("a")
+        .frame("coupler-end", "coupler", origin=(0.5, 0, 0))
+        .frame("rocker-end", "rocker", origin=(0.4, 0, 0))
+        .loop("closure", "coupler-end", "rocker-end", kind="pin", axis="y")
+    )
+
+
+FOUR_BAR_GUESS = {"a": -0.9, "b": 0.5, "c": -1.1}
+"""near a configuration that closes it; hold a"""
+
+
+def loop6(
+    length: float = 1.0,
+    mass: float = 0.2,
+    kappa_theta: float = 20.0,
+    kappa_psi: float = 20.0,
+    damping: float = 0.0,
+    axes: str = "world",
+) -> Mechanism:
+    """The hexagonal loop of six links (Caldwell's draft, Section IV.C): 13 coordinates, 6 constraints."""
+    chain, parent, place = Mechanism("loop6", gravity=(0, 0, -9.8)), "world", {}
+    for i in range(1, 7):
+        theta, psi, link = f"theta{i}", f"psi{i}", f"link{i}"
+        chain = (
+            chain.body(link, mass=mass, com=(0, length / 2, 0), inertia=_rod(mass, length, "y"))
+            .universal(f"joint{i}", parent, link, axes="xz", coordinates=(theta, psi), **place)
+            .spring(theta, stiffness=kappa_theta)
+            .spring(psi, stiffness=kappa_psi)
+        )
+        parent, place = link, {"origin": (0, length, 0), "rotation": rotation_about("x", pi / 3)}
+    closed = (
+        chain.body("end")
+        .revolute("joint7", parent, "end", axis="x", coordinates="theta7", **place)
+        .spring("theta7", stiffness=kappa_theta)
+        .loop("closure", "world", "end", kind="point-on-axis")
+        .frame("tip", "link3", origin=(0, length, 0))
+        .force("push", "tip", axes=axes)
+    )
+    return damped(closed, {name: damping for name in closed.coordinate_names if damping})
+
+
+def loop6_force(t: np.ndarray) -> np.ndarray:
+    """The draft's force at the third link's end, N."""
+    return np.stack(
+        [20 * np.cos(t / 50), 10 * np.cos(t / 50 + pi / 3), 20 * np.cos(t / 50 + 2 * pi / 3)], -1
+    )
+
+
+def damped(mechanism: Mechanism, damping: dict[str, float]) -> Mechanism:
+    """A mechanism with viscous dampers on some coordinates."""
+    for name, value in damping.items():
+        mechanism = mechanism.damper(name, damping=value)
+    return mechanism
+
+
+def baxter_loop(kappa_theta: float = 5.0, kappa_psi: float = 5.0) -> Mechanism:
+    """Baxter's right arm holding a clamped loop of twelve links: 31 coordinates, 12 constraints.
+
+    The top link is fixed to the hand, the bottom one, split in two halves, to the clamp.
+    """
+    facts = baxter_facts()
+    arm, parent, names = Mechanism("baxter-loop", gravity=facts["gravity"]), "world", []
+    for part in facts["arm"]:
+        xx, xy, xz, yy, yz, zz = part["inertia"]
+        arm = arm.body(
+            part["child"], mass=part["mass"], com=part["com"], inertia=(xx, yy, zz, xy, xz, yz)
+        )
+        place: dict[str, Any] = {
+            "origin": part["xyz"],
+            "rotation": roll_pitch_yaw(*part["rpy"]),
+        }
+        if part["type"] == "fixed":
+            arm = arm.fixed(part["joint"], parent, part["child"], **place)
+        else:
+            name = part["joint"].removeprefix("right_")
+            names.append(name)
+            arm = arm.revolute(name, parent, part["child"], axis="z", **place).torque(name)
+        parent = part["child"]
+    length, mass = facts["link_length"], facts["link_mass"]
+    arm = (
+        arm.body("top", mass=mass, inertia=_rod(mass, length, "y"))
+        .fixed("grasp", parent, "top", rotation=facts["R_gripper_to_H"])
+        .frame("clamp", "world", origin=facts["clamp_p"], rotation=facts["clamp_R"])
+    )
+    for side, along in (("l", 1.0), ("r", -1.0)):
+        arm = _branch(arm, side, along, length, mass, kappa_theta, kappa_psi)
+    return arm
+
+
+def _branch(
+    arm: Mechanism, side: str, along: float, length: float, mass: float, k_theta: float, k_psi: float
+) -> Mechanism:
+    """Six joints and five and a half links from the hand to the clamp, along ±y."""
+    parent, before = "top", length / 2
+    for i in range(1, 7):
+        half = 0.5 if i == 6 else 1.0
+        link, theta, psi = f"link_{side}{i}", f"th_{side}{i}", f"ps_{side}{i}"
+        arm = (
+            arm.body(
+                link,
+                mass=half * mass,
+                com=(0, along * half * length / 2, 0),
+                inertia=_rod(half * mass, half * length, "y"),
+            )
+            .universal(
+                f"joint_{side}{i}",
+                parent,
+                link,
+                axes=("x", "-z" if side == "l" else "z"),
+                coordinates=(theta, psi),
+                origin=(0, along * before, 0),
+                rotation=rotation_about("x", -along * pi / 6),
+            )
+            .spring(theta, stiffness=k_theta)
+            .spring(psi, stiffness=k_psi)
+        )
+        parent, before = link, length
+    foot = f"N_{side}"
+    return arm.frame(
+        foot, parent, origin=(0, along * length / 2, 0), rotation=rotation_about("x", along * pi)
+    ).loop(f"clamp_{side}", "clamp", foot, kind="point-on-axis")
+
+
+def baxter_facts() -> dict[str, Any]:
+    """The constants of model B of the reference folder."""
+    return json.loads(reference_file("reference", "variational", "model_B.json").read_text())
+
+
+def _rod(mass: float, length: float, along: str) -> tuple[float, ...]:
+    """Principal inertias of a thin rod about its middle."""
+    across = mass * length**2 / 12
+    return tuple(0.0 if axis == along else across for axis in "xyz")

@@ -1,0 +1,26 @@
+import os
+
+import pytest
+
+import mechid
+from mechid.reference import reference_folder
+
+mechid.enable_float64()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("MECHID_SLOW"):
+        return
+    skip = pytest.mark.skip(reason="slow: set MECHID_SLOW=1 to run it")
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def reference():
+    """The folder of reference data; the test is skipped where it is absent."""
+    folder = reference_folder()
+    if not folder.is_dir():
+        pytest.skip(f"reference data absent: {folder} (set MECHID_REFERENCE)")
+    return folder
