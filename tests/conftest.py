@@ -1,11 +1,15 @@
 import os
+from pathlib import Path
 
 import pytest
 
 import mechid
+from mechid.compile import enable_compilation_cache
 from mechid.reference import reference_folder
 
 mechid.enable_float64()
+# Workers share what they compile; a second run of the tests compiles nothing.
+enable_compilation_cache(Path(__file__).parent.parent / ".pytest_cache" / "jax")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,6 +22,12 @@ CPU_OPTIONS = {"xla_cpu_multi_thread_eigen": False}
 def enable_float64() -> None:
     """Switch JAX to float64, which every computation here needs. Call it once, before anything else."""
     jax.config.update("jax_enable_x64", True)
+
+
+def enable_compilation_cache(folder: Path) -> None:
+    """Keep compiled programs in a folder: a later process loads them instead of compiling again."""
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
 def require_float64() -> None:

@@ -33,7 +33,7 @@ def assemble(
     Coordinates named in `hold` and driven ones keep their guess. A loop that cannot be closed is named, with how
     far it stays open.
     """
-    start = mechanism.coordinate_vector(guess, "the guess for coordinate")
+    start = mechanism.coordinate_vector(guess, "The guess for coordinate")
     free = np.ones(len(start), dtype=bool)
     for name in [*hold, *(d.coordinate for d in mechanism.drives)]:
         mechanism.coordinate(name)
@@ -55,8 +55,10 @@ def project_rates(
     hold: Sequence[str] = (),
 ) -> Array:
     """Rates near the given ones that keep all loops closed at q; those named in `hold` are kept."""
-    v = mechanism.coordinate_vector(rates, "the rate of coordinate")
-    q = mechanism.coordinate_vector(q, "the coordinate")  # type: ignore[arg-type]
+    for name in hold:
+        mechanism.coordinate(name)
+    v = mechanism.coordinate_vector(rates, "The rate of coordinate")
+    q = mechanism.coordinate_vector(q, "The coordinate")  # type: ignore[arg-type]
     slope = _rows(lower(mechanism), mechanism, q)[1][: _undriven(mechanism)]
     free = np.array([c.name not in hold for c in mechanism.coordinates])
     v = v.copy()
@@ -142,15 +144,24 @@ def _check_closed(mechanism: Mechanism, q: Array, hold: Sequence[str]) -> None:
     h, _ = _rows(lower(mechanism), mechanism, q)
     if np.abs(h).max(initial=0.0) <= CLOSED:
         return
-    worst: dict[str, float] = {}
-    for name, value in zip(mechanism.constraint_names, np.abs(h), strict=True):
-        loop = name.split("[")[0]
-        worst[loop] = max(worst.get(loop, 0.0), float(value))
-    open_ones = {k: x for k, x in worst.items() if x > CLOSED}
-    name = max(open_ones, key=lambda k: open_ones[k])
+    gaps = {gap: size for gap, size in _gaps(mechanism, h).items() if size > CLOSED}
+    name, unit = max(gaps, key=lambda gap: gaps[gap])
     held = f" with {', '.join(hold)} held" if hold else ""
-    others = len(open_ones) - 1
+    others = len({loop for loop, _ in gaps} - {name})
     more = f" ({others} more stay open)" if others else ""
     raise MechidError(
-        f"Loop '{name}' cannot be closed{held}: it stays open by {open_ones[name]:.3g} m (or rad){more}."
+        f"Loop '{name}' cannot be closed{held}: it stays open by "
+        f"{gaps[name, unit]:.3g} {unit}{more}."
     )
+
+
+def _gaps(mechanism: Mechanism, h: Array) -> dict[tuple[str, str], float]:
+    """How far each loop is open in m and in rad: the length of its rows of that unit."""
+    units = [r.unit for loop in mechanism.loops for r in loop.rows]
+    joined = [c.coordinate for c in (*mechanism.couplings, *mechanism.drives)]
+    units += [mechanism.coordinate(name).unit for name in joined]
+    gaps: dict[tuple[str, str], float] = {}
+    for name, unit, value in zip(mechanism.constraint_names, units, h, strict=True):
+        key = (name.split("[")[0], unit)
+        gaps[key] = float(np.hypot(gaps.get(key, 0.0), value))
+    return gaps

@@ -121,12 +121,12 @@ class BDF(Stepper):
             impulse = h * model.force_balance(q, v, a, u, t + h) + slope.T @ lam
             return jnp.concatenate([impulse, closure])
 
-        def residual(y: Array) -> tuple[Array, Array]:
+        def residual(y: Array) -> tuple[Array, Array, None]:
             # a difference of coordinates divided by h² is only known to their rounding
             scale = jnp.max(jnp.abs(y[:n])) / h + jnp.max(jnp.abs(past_v))
             allowed = self.absolute_tolerance + self.relative_tolerance * scale
             closing = jnp.full(model.nc, self.absolute_tolerance)
-            return equations(y), jnp.concatenate([jnp.full(n, allowed), closing])
+            return equations(y), jnp.concatenate([jnp.full(n, allowed), closing]), None
 
         start = jnp.concatenate([guess[0].q, guess[1]])
         solved = newton(residual, jax.jacfwd(equations), start)

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from mechid.dynamics.tree import Array, Kinematics, TreeArrays, cross
+from mechid.dynamics.tree import Array, Kinematics, TreeArrays, cross, take
 
 
 class Attached(NamedTuple):
@@ -37,22 +37,22 @@ class LoopArrays(TreeArrays, Protocol):
 
 def points(at: Kinematics, where: Attached) -> Array:
     """World positions of attached points."""
-    pose = at.pose[where.link]
+    pose = take(at.pose, where.link)
     return jnp.einsum("rij,rj->ri", pose[:, :3, :3], where.vector) + pose[:, :3, 3]
 
 
 def directions(at: Kinematics, where: Attached) -> Array:
-    return jnp.einsum("rij,rj->ri", at.pose[where.link][:, :3, :3], where.vector)
+    return jnp.einsum("rij,rj->ri", take(at.pose, where.link)[:, :3, :3], where.vector)
 
 
 def point_jacobian(tree: TreeArrays, at: Kinematics, link: Array, x: Array) -> Array:
     """(r, n, 3) ∂x/∂q for points x (r, 3) of links."""
     moved = cross(at.omega[None], x[:, None]) + at.s[None]
-    return moved * tree.ancestry[link][:, :, None]
+    return moved * take(tree.ancestry, link)[:, :, None]
 
 
 def direction_jacobian(tree: TreeArrays, at: Kinematics, link: Array, b: Array) -> Array:
-    return cross(at.omega[None], b[:, None]) * tree.ancestry[link][:, :, None]
+    return cross(at.omega[None], b[:, None]) * take(tree.ancestry, link)[:, :, None]
 
 
 def constraint(model: LoopArrays, at: Kinematics, q: Array, u: Array) -> tuple[Array, Array]:

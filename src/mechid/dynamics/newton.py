@@ -7,7 +7,7 @@ twenty. A step that does not reduce the residual is halved (with a fresh Jacobia
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,8 @@ from mechid.dynamics.tree import Array
 
 class Solved(NamedTuple):
     y: Array
+    extra: Any
+    """what `residual` gave besides, at y"""
     outcome: Array
     iterations: Array
     residual: Array
@@ -28,6 +30,7 @@ class Solved(NamedTuple):
 class _Iterate(NamedTuple):
     y: Array
     r: Array
+    extra: Any
     norm: Array
     factors: tuple[Array, Array]
     fresh: Array
@@ -40,12 +43,12 @@ class _Iterate(NamedTuple):
 
 
 def newton(
-    residual: Callable[[Array], tuple[Array, Array]],
+    residual: Callable[[Array], tuple[Array, Array, Any]],
     jacobian: Callable[[Array], Array],
     y: Array,
     max_iterations: int = 40,
 ) -> Solved:
-    """Solve r(y) = 0. `residual` gives r and the tolerance of each row."""
+    """Solve r(y) = 0. `residual` gives r, the tolerance of each row, and what else is wanted at the solution."""
 
     def norm_of(r: Array, tolerance: Array) -> Array:
         return jnp.max(jnp.abs(r) / tolerance)
@@ -61,7 +64,7 @@ def newton(
         fresh = i.fresh | i.wanted
         direction = -jax.scipy.linalg.lu_solve(factors, i.r, check_finite=False)
         y = i.y + i.length * direction
-        r, tolerance = residual(y)
+        r, tolerance, extra = residual(y)
         norm = norm_of(r, tolerance)
         better = norm < (1.0 - 1e-4 * i.length) * i.norm
         # nothing more to gain: the correction is below the rounding of y
@@ -74,6 +77,7 @@ def newton(
         return _Iterate(
             jnp.where(better, y, i.y),
             jnp.where(better, r, i.r),
+            jax.tree.map(lambda a, b: jnp.where(better, a, b), extra, i.extra),
             jnp.where(better, norm, i.norm),
             factors,
             fresh & ~better,
@@ -83,11 +87,12 @@ def newton(
             outcome,
         )
 
-    r, tolerance = residual(y)
+    r, tolerance, extra = residual(y)
     n = y.shape[0]
     start = _Iterate(
         y,
         r,
+        extra,
         norm_of(r, tolerance),
         (jnp.zeros((n, n)), jnp.zeros(n, dtype=jnp.int32)),
         jnp.array(False),
@@ -98,4 +103,4 @@ def newton(
     )
     end = jax.lax.while_loop(unfinished, iterate, start)
     outcome = jnp.where(end.norm <= 1.0, int(Outcome.SOLVED), end.outcome)
-    return Solved(end.y, outcome, end.iterations, end.norm)
+    return Solved(end.y, end.extra, outcome, end.iterations, end.norm)

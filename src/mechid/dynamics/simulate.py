@@ -143,8 +143,8 @@ def simulate(
     if model is None:
         model = lower(mechanism)
     stepper.check(model, steps)
-    start_q = mechanism.coordinate_vector(q, "the initial coordinate")
-    start_v = mechanism.coordinate_vector(v, "the initial rate")
+    start_q = mechanism.coordinate_vector(q, "The initial coordinate")
+    start_v = mechanism.coordinate_vector(v, "The initial rate")
     check_start(mechanism, model, start_q, start_v)  # type: ignore[arg-type]
     table, controller = _inputs(mechanism, inputs, steps)
     start = _initial(stepper, model, start_q, start_v, table[0] if steps else np.zeros(model.nu), t0)
@@ -325,7 +325,7 @@ def _inputs(
     if table.shape == (nu,):
         table = np.broadcast_to(table, (steps, nu))
     names = ", ".join(mechanism.input_names) or "none"
-    return finite(table, (steps, nu), f"the inputs ({names})"), None
+    return finite(table, (steps, nu), f"The inputs ({names})"), None
 
 
 def _in_pieces(function: Callable[..., Any]) -> Callable[..., Any]:

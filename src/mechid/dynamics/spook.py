@@ -31,7 +31,7 @@ from mechid.dynamics.rotations import (
     vector_of_quaternion,
 )
 from mechid.dynamics.stepper import Observation, Outcome, RowKind, Stepper, StepResult
-from mechid.dynamics.tree import Array, cross, kinematics
+from mechid.dynamics.tree import Array, cross, kinematics, take
 from mechid.errors import MechidError
 
 
@@ -117,32 +117,11 @@ class Spook(Stepper):
 
     def positions(self, model: TreeModel, x: State) -> Array:  # type: ignore[override]
         """Joint coordinates read off the bodies' relative poses; angles within ±π."""
-        own = model.maximal
-        R, p = _poses(model, x)
-        above = own.parent
-        R_joint = R[above] @ own.place[:, :3, :3]
-        p_joint = jnp.einsum("bij,bj->bi", R[above], own.place[:, :3, 3]) + p[above]
-        slides = jnp.einsum("bki,bji,bj->bk", own.basis, R_joint, p[:-1] - p_joint)
-        T = jnp.einsum("bki,bji,bjm,blm->bkl", own.basis, R_joint, R[:-1], own.basis)
-        angles = [
-            jnp.arctan2(-T[:, 1, 2], T[:, 2, 2]),
-            jnp.arctan2(T[:, 0, 2], jnp.hypot(T[:, 0, 0], T[:, 0, 1])),
-            jnp.arctan2(-T[:, 0, 1], T[:, 0, 0]),
-        ]
-        read = jnp.concatenate([slides, jnp.stack(angles, -1)], -1)
-        return own.sign * read[own.owner, own.component]
+        return _coordinates(model, _joints(model, _bodies(model, x)))
 
     def velocities(self, model: TreeModel, x: State, u: Array) -> Array:  # type: ignore[override]
-        return self._rates(model, x) @ _stacked(x)
-
-    def _rates(self, model: TreeModel, x: State) -> Array:
-        """∂q/∂x, (n, 6 b)."""
-        half = self.nx(model) // 2
-
-        def moved(d: Array) -> Array:
-            return self.positions(model, self.retract(x, jnp.concatenate([d, jnp.zeros(half)])))
-
-        return jax.jacfwd(moved)(jnp.zeros(half))
+        at = _bodies(model, x)
+        return _rates(model, at, _joints(model, at)) @ _stacked(x)
 
     # One step
 
@@ -208,18 +187,17 @@ class Spook(Stepper):
         self, x: State, u: Array, t: Array, h: Array, model: TreeModel
     ) -> tuple[Array, Array, Rows]:
         """The mass matrix, M v + h f, and the constraint rows at a state."""
-        rates = self._rates(model, x)
-        q = self.positions(model, x)
-        v = _stacked(x)
-        blocks = _mass_blocks(model, x)
-        mass = _mass_matrix(blocks) + (rates.T * model.armature) @ rates
-        turned = jnp.einsum("bij,bj->bi", blocks[1], x.w)
-        body = jnp.stack([blocks[0][:, None] * model.gravity, -cross(x.w, turned)])
-        body += self._frame_forces(model, x, u)
+        at = _bodies(model, x)
+        joints = _joints(model, at)
+        rates, q, v = _rates(model, at, joints), _coordinates(model, joints), _stacked(x)
+        mass = _mass_matrix(at) + (rates.T * model.armature) @ rates
+        turned = jnp.einsum("bij,bj->bi", at.inertia, x.w)
+        body = jnp.stack([at.mass[:, None] * model.gravity, -cross(x.w, turned)])
+        body += _frame_forces(model, x, at, u)
         joint = elements.joint_force(model, q, rates @ v, u, t)
         joint -= elements.joint_potential_gradient(model, q) + model.armature * self._bend(model, x)
         force = body.reshape(-1) + rates.T @ joint
-        return mass, mass @ v + h * force, self._constraints(model, x, q, rates, u)
+        return mass, mass @ v + h * force, _constraints(model, at, q, rates, u)
 
     def _bend(self, model: TreeModel, x: State) -> Array:
         """(d/dt ∂q/∂x) [v ; ω]: what of the joints' accelerations comes from velocity alone."""
@@ -232,73 +210,101 @@ class Spook(Stepper):
 
         return jax.jvp(rate, (jnp.asarray(0.0),), (jnp.asarray(1.0),))[1]
 
-    def _frame_forces(self, model: TreeModel, x: State, u: Array) -> Array:
-        """(2, b, 3) forces and moments about the centres of mass of wrenches and line springs."""
-        R, p = _poses(model, x)
-        count = x.r.shape[0]
-        r = jnp.concatenate([x.r, jnp.zeros((1, 3))])
-        v, w = (jnp.concatenate([a, jnp.zeros((1, 3))]) for a in (x.v, x.w))
-        total = jnp.zeros((2, count + 1, 3))
-        body_of = model.maximal.body_of
-        wrenches, lines = model.wrenches, model.line_springs
-        if wrenches.frame.shape[0]:
-            body = body_of[model.frame_link[wrenches.frame]]
-            pose = model.frame_pose[wrenches.frame]
-            at = jnp.einsum("wij,wj->wi", R[body], pose[:, :3, 3]) + p[body]
-            own = wrenches.body_axes[:, None, None]
-            axes = own * (R[body] @ pose[:, :3, :3]) + (1.0 - own) * jnp.eye(3)
-            six = jax.nn.one_hot(wrenches.channel, u.shape[0]) @ u
-            force = jnp.einsum("wij,wj->wi", axes, six[:, :3])
-            moment = jnp.einsum("wij,wj->wi", axes, six[:, 3:]) + cross(at - r[body], force)
-            total = total.at[0, body].add(force).at[1, body].add(moment)
-        if lines.values.shape[0]:
-            k, k3, rest, c = lines.values.T
-            ends = [_points(R, p, _on_bodies(model, a)) for a in (lines.start, lines.end)]
-            bodies = [body_of[a.link] for a in (lines.start, lines.end)]
-            speed = [v[b] + cross(w[b], y - r[b]) for b, y in zip(bodies, ends, strict=True)]
-            gap = ends[1] - ends[0]
-            length = jnp.sqrt(jnp.sum(gap * gap, -1) + 1e-30)
-            along = gap / length[:, None]
-            stretch = length - rest
-            pull = k * stretch + k3 * stretch**3 + c * jnp.sum(along * (speed[1] - speed[0]), -1)
-            for b, y, sign in zip(bodies, ends, (1.0, -1.0), strict=True):
-                force = sign * pull[:, None] * along
-                total = total.at[0, b].add(force).at[1, b].add(cross(y - r[b], force))
-        return total[:, :count]
-
-    def _constraints(
-        self, model: TreeModel, x: State, q: Array, rates: Array, u: Array
-    ) -> Rows:
-        """Joints, loops, couplings and drives."""
-        own = model.maximal
-        loops = (model.row_direction, model.row_to, model.row_start)
-        joined = [
-            Attached(jnp.concatenate([a.link, b.link]), jnp.concatenate([a.vector, b.vector]))
-            for a, b in zip(
-                (own.row_direction, own.row_to, own.row_start),
-                (_on_bodies(model, a) for a in loops),
-                strict=True,
-            )
-        ]
-        g, G = _geometric(model, x, *joined)
-        turning = (joined[1].link == joined[2].link).astype(g.dtype)
-        closure, slope = joint_rows(model, q, u)
-        on_joints = jnp.concatenate([model.coupling_index[:, 0], model.drive_index[:, 0]])
-        is_driven = np.arange(closure.shape[0]) >= model.coupling.shape[0]
-        return Rows(
-            jnp.concatenate([g, closure]),
-            jnp.concatenate([G, slope @ rates]),
-            jnp.concatenate([turning, model.revolute[on_joints]]),
-            jnp.concatenate([jnp.zeros_like(turning), is_driven.astype(float)]),
-        )
-
-
 
 jax.tree_util.register_dataclass(
     Spook,
     data_fields=["dt", "compliance", "rotational_compliance", "relaxation_time"],
     meta_fields=[],
 )
+
+
+class Bodies(NamedTuple):
+    """Every body's pose and inertia at a state; the world comes last in R, p and r."""
+
+    R: Array
+    p: Array
+    """origins of the bodies' frames"""
+    r: Array
+    """centres of mass"""
+    mass: Array
+    inertia: Array
+    """(b, 3, 3) about the centre of mass, world axes"""
+
+
+def _bodies(model: TreeModel, x: State) -> Bodies:
+    mass, com, inertia = _inertias(model)
+    R = jax.vmap(rotation_of_quaternion)(x.e)
+    p = x.r - jnp.einsum("bij,bj->bi", R, com)
+    world = jnp.zeros((1, 3))
+    return Bodies(
+        jnp.concatenate([R, jnp.eye(3)[None]]),
+        jnp.concatenate([p, world]),
+        jnp.concatenate([x.r, world]),
+        mass,
+        R @ inertia @ jnp.swapaxes(R, 1, 2),
+    )
+
+
+class Joints(NamedTuple):
+    """What joint coordinates are read from."""
+
+    axes: Array
+    """(b, 3, 3) world axes (columns) along which slides and angles are read, fixed to the parent"""
+    slides: Array
+    angles: Array
+    """(b, 3) Cardan angles"""
+
+
+def _joints(model: TreeModel, at: Bodies) -> Joints:
+    """Slides and Cardan angles of every body against its parent, along the joint's axes."""
+    own = model.maximal
+    R, p = at.R, at.p
+    R_parent, p_parent = take(R, own.parent), take(p, own.parent)
+    axes = R_parent @ own.place[:, :3, :3] @ jnp.swapaxes(own.basis, 1, 2)
+    gap = p[:-1] - p_parent - jnp.einsum("bij,bj->bi", R_parent, own.place[:, :3, 3])
+    T = jnp.einsum("bji,bjm,blm->bil", axes, R[:-1], own.basis)
+    angles = [
+        jnp.arctan2(-T[:, 1, 2], T[:, 2, 2]),
+        jnp.arctan2(T[:, 0, 2], jnp.hypot(T[:, 0, 0], T[:, 0, 1])),
+        jnp.arctan2(-T[:, 0, 1], T[:, 0, 0]),
+    ]
+    return Joints(axes, jnp.einsum("bji,bj->bi", axes, gap), jnp.stack(angles, -1))
+
+
+def _coordinates(model: TreeModel, joints: Joints) -> Array:
+    own = model.maximal
+    return own.sign * jnp.concatenate([joints.slides, joints.angles], -1)[own.owner, own.component]
+
+
+def _rates(model: TreeModel, at: Bodies, joints: Joints) -> Array:
+    """∂q/∂x, (n, 6 b): rates of slides and Cardan angles by the bodies' velocities."""
+    own = model.maximal
+    count = at.mass.shape[0]
+    (s, sin_b, _), (c, cos_b, _) = jnp.sin(joints.angles).T, jnp.cos(joints.angles).T
+    zero, one = jnp.zeros_like(s), jnp.ones_like(s)
+    tangent = sin_b / cos_b
+    cardan = jnp.stack(
+        [
+            jnp.stack([one, tangent * s, -tangent * c], -1),
+            jnp.stack([zero, c, s], -1),
+            jnp.stack([zero, -s / cos_b, c / cos_b], -1),
+        ],
+        1,
+    )
+    rows = jnp.concatenate([jnp.broadcast_to(jnp.eye(3), cardan.shape), cardan], 1)
+    direction = jnp.einsum("bij,bkj->bki", joints.axes, rows)[own.owner, own.component]
+    slide = (own.component < 3)[:, None]
+    child, parent = own.owner, take(own.parent, own.owner)
+    on_child, on_parent = (jax.nn.one_hot(b, count)[:, :, None] for b in (child, parent))
+    linear = (on_child - on_parent) * jnp.where(slide, direction, 0.0)[:, None]
+    levers = [
+        jnp.where(slide, cross(take(at.p, child) - take(at.r, b), direction), direction)
+        for b in (child, parent)
+    ]
+    turning = on_child * levers[0][:, None] - on_parent * levers[1][:, None]
+    n = direction.shape[0]
+    both = jnp.concatenate([linear.reshape(n, -1), turning.reshape(n, -1)], -1)
+    return own.sign[:, None] * both
 
 
 def _stacked(x: State) -> Array:
@@ -316,54 +322,96 @@ def _inertias(model: TreeModel) -> tuple[Array, Array, Array]:
     return m, com, trace[:, None, None] * jnp.eye(3) - sigma
 
 
-def _poses(model: TreeModel, x: State) -> tuple[Array, Array]:
-    """Rotations and origins of the bodies' frames; the world comes last."""
-    _, com, _ = _inertias(model)
-    R = jax.vmap(rotation_of_quaternion)(x.e)
-    p = x.r - jnp.einsum("bij,bj->bi", R, com)
-    return jnp.concatenate([R, jnp.eye(3)[None]]), jnp.concatenate([p, jnp.zeros((1, 3))])
-
-
-def _mass_blocks(model: TreeModel, x: State) -> tuple[Array, Array]:
-    m, _, inertia = _inertias(model)
-    R = jax.vmap(rotation_of_quaternion)(x.e)
-    return m, R @ inertia @ jnp.swapaxes(R, 1, 2)
-
-
-def _mass_matrix(blocks: tuple[Array, Array]) -> Array:
-    m, inertia = blocks
-    count = m.shape[0]
-    linear = jnp.diag(jnp.repeat(m, 3))
-    place = jnp.eye(count)[:, None, :, None] * inertia[:, :, None, :]
-    turning = place.reshape(3 * count, 3 * count)
+def _mass_matrix(at: Bodies) -> Array:
+    count = at.mass.shape[0]
+    turning = jnp.eye(count)[:, None, :, None] * at.inertia[:, :, None, :]
     zero = jnp.zeros((3 * count, 3 * count))
-    return jnp.block([[linear, zero], [zero, turning]])
+    linear = jnp.diag(jnp.repeat(at.mass, 3))
+    return jnp.block([[linear, zero], [zero, turning.reshape(3 * count, 3 * count)]])
+
+
+def _frame_forces(model: TreeModel, x: State, at: Bodies, u: Array) -> Array:
+    """(2, b, 3) forces and moments about the centres of mass of wrenches and line springs."""
+    R, p, r, count = at.R, at.p, at.r, at.mass.shape[0]
+    v, w = (jnp.concatenate([a, jnp.zeros((1, 3))]) for a in (x.v, x.w))
+    total = jnp.zeros((2, count + 1, 3))
+    body_of = model.maximal.body_of
+    wrenches, lines = model.wrenches, model.line_springs
+    if wrenches.frame.shape[0]:
+        body = body_of[model.frame_link[wrenches.frame]]
+        pose = model.frame_pose[wrenches.frame]
+        where = jnp.einsum("wij,wj->wi", R[body], pose[:, :3, 3]) + p[body]
+        own = wrenches.body_axes[:, None, None]
+        axes = own * (R[body] @ pose[:, :3, :3]) + (1.0 - own) * jnp.eye(3)
+        six = jax.nn.one_hot(wrenches.channel, u.shape[0]) @ u
+        force = jnp.einsum("wij,wj->wi", axes, six[:, :3])
+        moment = jnp.einsum("wij,wj->wi", axes, six[:, 3:]) + cross(where - r[body], force)
+        total = total.at[0, body].add(force).at[1, body].add(moment)
+    if lines.values.shape[0]:
+        k, k3, rest, c = lines.values.T
+        ends = [_points(at, _on_bodies(model, a)) for a in (lines.start, lines.end)]
+        bodies = [body_of[a.link] for a in (lines.start, lines.end)]
+        speed = [v[b] + cross(w[b], y - r[b]) for b, y in zip(bodies, ends, strict=True)]
+        gap = ends[1] - ends[0]
+        length = jnp.sqrt(jnp.sum(gap * gap, -1) + 1e-30)
+        along = gap / length[:, None]
+        stretch = length - rest
+        pull = k * stretch + k3 * stretch**3 + c * jnp.sum(along * (speed[1] - speed[0]), -1)
+        for b, y, sign in zip(bodies, ends, (1.0, -1.0), strict=True):
+            force = sign * pull[:, None] * along
+            total = total.at[0, b].add(force).at[1, b].add(cross(y - r[b], force))
+    return total[:, :count]
+
+
+
+def _constraints(model: TreeModel, at: Bodies, q: Array, rates: Array, u: Array) -> Rows:
+    """Joints, loops, couplings and drives."""
+    own = model.maximal
+    loops = (model.row_direction, model.row_to, model.row_start)
+    joined = [
+        Attached(jnp.concatenate([a.link, b.link]), jnp.concatenate([a.vector, b.vector]))
+        for a, b in zip(
+            (own.row_direction, own.row_to, own.row_start),
+            (_on_bodies(model, a) for a in loops),
+            strict=True,
+        )
+    ]
+    g, G = _geometric(at, *joined)
+    turning = (joined[1].link == joined[2].link).astype(g.dtype)
+    closure, slope = joint_rows(model, q, u)
+    on_joints = jnp.concatenate([model.coupling_index[:, 0], model.drive_index[:, 0]])
+    is_driven = np.arange(closure.shape[0]) >= model.coupling.shape[0]
+    return Rows(
+        jnp.concatenate([g, closure]),
+        jnp.concatenate([G, slope @ rates]),
+        jnp.concatenate([turning, model.revolute[on_joints]]),
+        jnp.concatenate([jnp.zeros_like(turning), is_driven.astype(float)]),
+    )
 
 
 def _on_bodies(model: TreeModel, attached: Attached) -> Attached:
     return Attached(model.maximal.body_of[attached.link], attached.vector)
 
 
-def _points(R: Array, p: Array, where: Attached) -> Array:
-    return jnp.einsum("rij,rj->ri", R[where.link], where.vector) + p[where.link]
+def _points(at: Bodies, where: Attached) -> Array:
+    turned = jnp.einsum("rij,rj->ri", take(at.R, where.link), where.vector)
+    return turned + take(at.p, where.link)
 
 
 def _geometric(
-    model: TreeModel, x: State, direction: Attached, to: Attached, start: Attached
+    at: Bodies, direction: Attached, to: Attached, start: Attached
 ) -> tuple[Array, Array]:
     """n·(x_b − x_a) and its Jacobian by the bodies' velocities."""
-    R, p = _poses(model, x)
-    count = x.r.shape[0]
-    r = jnp.concatenate([x.r, jnp.zeros((1, 3))])
-    n = jnp.einsum("rij,rj->ri", R[direction.link], direction.vector)
-    end, begin = _points(R, p, to), _points(R, p, start)
+    count = at.mass.shape[0]
+    n = jnp.einsum("rij,rj->ri", take(at.R, direction.link), direction.vector)
+    end, begin = _points(at, to), _points(at, start)
     gap = end - begin
     on = [jax.nn.one_hot(a.link, count)[:, :, None] for a in (direction, to, start)]
     linear = (on[1] - on[2]) * n[:, None]
     turning = (
         on[0] * cross(n, gap)[:, None]
-        + on[1] * cross(end - r[to.link], n)[:, None]
-        - on[2] * cross(begin - r[start.link], n)[:, None]
+        + on[1] * cross(end - take(at.r, to.link), n)[:, None]
+        - on[2] * cross(begin - take(at.r, start.link), n)[:, None]
     )
     rows = n.shape[0]
     G = jnp.concatenate([linear.reshape(rows, -1), turning.reshape(rows, -1)], -1)

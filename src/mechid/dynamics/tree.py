@@ -77,8 +77,13 @@ class LagrangianHessian(NamedTuple):
 def compose(poses: Array, jumps: Array) -> Array:
     """Products of transforms along the path to the root by pointer jumping, ⌈log₂ depth⌉ rounds."""
     for jump in jumps:
-        poses = poses[jump] @ poses
+        poses = take(poses, jump) @ poses
     return poses
+
+
+def take(array: Array, index: Array) -> Array:
+    """array[index] for indices known to be valid: no code for negative or too large ones."""
+    return array.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 def kinematics(tree: TreeArrays, q: Array) -> Kinematics:
@@ -183,14 +188,13 @@ def _mirror(lower: Array) -> Array:
 
 
 def cross(a: Array, b: Array) -> Array:
-    return jnp.stack(
-        [
-            a[..., 1] * b[..., 2] - a[..., 2] * b[..., 1],
-            a[..., 2] * b[..., 0] - a[..., 0] * b[..., 2],
-            a[..., 0] * b[..., 1] - a[..., 1] * b[..., 0],
-        ],
-        -1,
-    )
+    """a × b, written with few operations: compile time counts."""
+    return _turn(a * _turn(b) - _turn(a) * b)
+
+
+def _turn(a: Array) -> Array:
+    """(x, y, z) → (y, z, x)"""
+    return jnp.concatenate([a[..., 1:], a[..., :1]], -1)
 
 
 def motion_cross(a: Array, b: Array) -> Array:

@@ -128,16 +128,16 @@ class Variational(Stepper):
         n, h = model.nq, self.step_size(k)
         _, slope0 = model.constraint(q0, u)
 
-        def residual(y: Array) -> tuple[Array, Array]:
+        def residual(y: Array) -> tuple[Array, Array, Array]:
             q1, lam = y[:n], y[n:]
-            left, _ = self._momenta(q0, q1, u, t, h, model)
+            left, right = self._momenta(q0, q1, u, t, h, model)
             closure, _ = model.constraint(q1, u)
             scale = jnp.maximum(jnp.max(jnp.abs(p0)), jnp.max(jnp.abs(left)))
             allowed = self.absolute_tolerance + self.relative_tolerance * scale
             tolerance = jnp.concatenate(
                 [jnp.full(n, allowed), jnp.full(model.nc, self.absolute_tolerance)]
             )
-            return jnp.concatenate([p0 + left - slope0.T @ lam, closure]), tolerance
+            return jnp.concatenate([p0 + left - slope0.T @ lam, closure]), tolerance, right
 
         def jacobian(y: Array) -> Array:
             block, _, _, _ = self._derivatives(q0, y[:n], u, t, h, model)
@@ -145,10 +145,12 @@ class Variational(Stepper):
             return jnp.block([[block[1], -slope0.T], [slope1, jnp.zeros((model.nc, model.nc))]])
 
         solved = newton(residual, jacobian, jnp.concatenate([guess[0].q, guess[1]]))
-        q1 = solved.y[:n]
-        _, p1 = self._momenta(q0, q1, u, t, h, model)
         return StepResult(
-            State(q1, p1), solved.y[n:], solved.outcome, solved.iterations, solved.residual
+            State(solved.y[:n], solved.extra),
+            solved.y[n:],
+            solved.outcome,
+            solved.iterations,
+            solved.residual,
         )
 
     def predict(self, history: State, zs: Array, known: Array) -> tuple[State, Array]:

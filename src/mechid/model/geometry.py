@@ -14,15 +14,20 @@ Array = NDArray[np.float64]
 _AXES = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
 
 
-def finite(value: ArrayLike, shape: tuple[int, ...], what: str) -> Array:
-    """`value` as a float array of `shape`, or a sentence that says what is wrong with `what`."""
+def numeric(value: ArrayLike, what: str) -> Array:
+    """`value` as a float array of its own (never the caller's memory)."""
     try:
-        array = np.asarray(value, dtype=float)
+        return np.array(value, dtype=float)
     except (TypeError, ValueError):
         raise MechidError(f"{what} must be numbers, not {value!r}.") from None
+
+
+def finite(value: ArrayLike, shape: tuple[int, ...], what: str) -> Array:
+    """`value` as a float array of `shape`, or a sentence that says what is wrong with `what`."""
+    array = numeric(value, what)
     if array.shape != shape:
-        want = "one number" if shape == () else f"shape {shape}"
-        raise MechidError(f"{what} must have {want}, not shape {array.shape}.")
+        want = "be one number" if shape == () else f"have shape {shape}"
+        raise MechidError(f"{what} must {want}, not shape {array.shape}.")
     if not np.all(np.isfinite(array)):
         raise MechidError(f"{what} must be finite, not {array.tolist()}.")
     return array
@@ -49,7 +54,7 @@ def skew(a: ArrayLike) -> Array:
 
 def rotation_about(axis: str | ArrayLike, angle: float) -> Array:
     """Rotation matrix about a unit axis by `angle` (rad)."""
-    k = skew(unit(axis, "the axis of a rotation"))
+    k = skew(unit(axis, "The axis of a rotation"))
     return np.eye(3) + np.sin(angle) * k + (1.0 - np.cos(angle)) * k @ k
 
 
@@ -62,15 +67,17 @@ def rotation_matrix(value: ArrayLike | None, what: str) -> Array:
     """A checked rotation matrix from a 3×3 matrix, a rotation vector (rad) or None (identity)."""
     if value is None:
         return np.eye(3)
-    array = np.asarray(value, dtype=float)
+    array = numeric(value, what)
     if array.shape == (3,):
         vector = finite(array, (3,), what)
         angle = float(np.linalg.norm(vector))
         return np.eye(3) if angle == 0.0 else rotation_about(vector, angle)
     matrix = finite(array, (3, 3), what)
     error = float(np.abs(matrix @ matrix.T - np.eye(3)).max())
-    if error > 1e-6 or np.linalg.det(matrix) < 0.0:
+    if error > 1e-6:
         raise MechidError(f"{what} is not a rotation matrix: R Rᵀ differs from 1 by {error:.2g}.")
+    if np.linalg.det(matrix) < 0.0:
+        raise MechidError(f"{what} is not a rotation matrix: its determinant is −1.")
     return matrix
 
 
@@ -82,12 +89,14 @@ def inertia_matrix(value: ArrayLike | None, what: str) -> Array:
     """
     if value is None:
         return np.zeros((3, 3))
-    array = np.asarray(value, dtype=float)
+    array = numeric(value, what)
     if array.shape == (3,):
         matrix = np.diag(finite(array, (3,), what))
     elif array.shape == (6,):
         xx, yy, zz, xy, xz, yz = finite(array, (6,), what)
         matrix = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+    elif array.shape != (3, 3):
+        raise MechidError(f"{what} must be 3, 6 or 3×3 numbers, not shape {array.shape}.")
     else:
         matrix = finite(array, (3, 3), what)
         if np.abs(matrix - matrix.T).max() > 1e-9 * max(1e-12, np.abs(matrix).max()):

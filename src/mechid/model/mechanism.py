@@ -67,7 +67,7 @@ class Mechanism:
     elements: tuple[Element, ...] = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "gravity", finite(self.gravity, (3,), "gravity"))
+        object.__setattr__(self, "gravity", finite(self.gravity, (3,), "Gravity"))
 
     # Bodies and joints
 
@@ -81,14 +81,14 @@ class Mechanism:
     ) -> Mechanism:
         """Add a body: mass (kg), centre of mass (m), inertia about it (kg·m²; 3, 6 or 3×3 numbers)."""
         self._new(name, "body", [WORLD, *self.frame_names])
-        kilograms = float(finite(mass, (), f"the mass of body '{name}'"))
+        kilograms = float(finite(mass, (), f"The mass of body '{name}'"))
         if kilograms < 0.0:
             raise MechidError(f"The mass of body '{name}' is {kilograms:g} kg; it must be ≥ 0.")
         part = Body(
             name,
             kilograms,
-            finite(com, (3,), f"the centre of mass of body '{name}'"),
-            inertia_matrix(inertia, f"the inertia of body '{name}'"),
+            finite(com, (3,), f"The centre of mass of body '{name}'"),
+            inertia_matrix(inertia, f"The inertia of body '{name}'"),
         )
         return dataclasses.replace(self, bodies=(*self.bodies, part))
 
@@ -168,7 +168,7 @@ class Mechanism:
                 f"Joint '{name}' from '{parent}' to '{child}' would make a cycle: "
                 f"'{parent}' already hangs on '{child}'. Close a loop with loop(…) instead."
             )
-        vectors = [unit(a, f"the axis of joint '{name}'") for _, a in axes]
+        vectors = [unit(a, f"The axis of joint '{name}'") for _, a in axes]
         want = {"universal": 2, "spherical": 3}.get(kind, len(vectors))
         if len(vectors) != want:
             raise MechidError(f"A {kind} joint has {want} axes; '{name}' was given {len(vectors)}.")
@@ -186,8 +186,8 @@ class Mechanism:
             kind,
             parent,
             child,
-            finite(origin, (3,), f"the origin of joint '{name}'"),
-            rotation_matrix(rotation, f"the rotation of joint '{name}'"),
+            finite(origin, (3,), f"The origin of joint '{name}'"),
+            rotation_matrix(rotation, f"The rotation of joint '{name}'"),
             parts,
         )
         return dataclasses.replace(self, joints=(*self.joints, joint))
@@ -233,8 +233,8 @@ class Mechanism:
         part = Frame(
             name,
             body,
-            finite(origin, (3,), f"the origin of frame '{name}'"),
-            rotation_matrix(rotation, f"the rotation of frame '{name}'"),
+            finite(origin, (3,), f"The origin of frame '{name}'"),
+            rotation_matrix(rotation, f"The rotation of frame '{name}'"),
         )
         return dataclasses.replace(self, frames=(*self.frames, part))
 
@@ -259,7 +259,7 @@ class Mechanism:
             self._frame_known(f, f"loop '{name}'")
         if first == second:
             raise MechidError(f"Loop '{name}' joins frame '{first}' to itself.")
-        rows = closures.rows(name, kind, first, second, unit(axis, f"the axis of loop '{name}'"))
+        rows = closures.rows(name, kind, first, second, unit(axis, f"The axis of loop '{name}'"))
         return dataclasses.replace(
             self, loops=(*self.loops, Loop(name, kind, first, second, rows))
         )
@@ -282,8 +282,8 @@ class Mechanism:
             raise MechidError(f"Coupling '{name}' couples coordinate '{coordinate}' to itself.")
         if len(higher) > 3:
             raise MechidError(f"Coupling '{name}' goes up to the fourth power of '{other}'.")
-        powers = [float(h) for h in higher] + [0.0] * (3 - len(higher))
-        numbers = finite([offset, ratio, *powers], (5,), f"the coefficients of coupling '{name}'")
+        powers = [*higher, *[0.0] * (3 - len(higher))]
+        numbers = finite([offset, ratio, *powers], (5,), f"The coefficients of coupling '{name}'")
         part = Coupling(name, coordinate, other, *(float(x) for x in numbers))
         return dataclasses.replace(self, couplings=(*self.couplings, part))
 
@@ -294,7 +294,7 @@ class Mechanism:
         self._new(name, "drive", self._constraint_names)
         if any(d.coordinate == coordinate for d in self.drives):
             raise MechidError(f"Coordinate '{coordinate}' is driven already.")
-        return dataclasses.replace(self, drives=(*self.drives, Drive(name, coordinate)))
+        return self._with_inputs(drives=(*self.drives, Drive(name, coordinate)))
 
     # Elements
 
@@ -329,8 +329,9 @@ class Mechanism:
     ) -> Mechanism:
         """Smooth Coulomb friction (N·m or N), with a Stribeck peak where `breakaway` is given."""
         for what, value in (("stribeck_velocity", stribeck_velocity), ("width", width)):
-            if not float(value) > 0.0:
-                raise MechidError(f"The {what} of friction on '{coordinate}' must be > 0.")
+            who = f"The {what} of friction on '{coordinate}'"
+            if not finite(value, (), who) > 0.0:
+                raise MechidError(f"{who} must be > 0.")
         level = coulomb if breakaway is None else breakaway
         return self._on(
             Friction, name, coordinate, coulomb, level, stribeck_velocity, stribeck_exponent, width
@@ -372,7 +373,10 @@ class Mechanism:
         """A spring and damper along the line between two frames (N/m, N/m³, m, N·s/m)."""
         for f in (first, second):
             self._frame_known(f, f"line spring '{name}'")
-        values = finite([stiffness, cubic, rest, damping], (4,), f"line spring '{name}'")
+        if first == second:
+            raise MechidError(f"Line spring '{name}' joins frame '{first}' to itself.")
+        what = f"The values of line spring '{name}'"
+        values = finite([stiffness, cubic, rest, damping], (4,), what)
         return self._add(LineSpring(name, first, second, *(float(x) for x in values)))
 
     def force(
@@ -390,7 +394,7 @@ class Mechanism:
     def element(
         self,
         name: str,
-        coordinates: Sequence[str],
+        coordinates: Sequence[str] | str,
         *,
         force: Callable[..., Any] | None = None,
         potential: Callable[..., Any] | None = None,
@@ -403,19 +407,26 @@ class Mechanism:
         """
         if (force is None) == (potential is None):
             raise MechidError(f"Element '{name}' needs either force=… or potential=….")
-        for c in coordinates:
+        on = (coordinates,) if isinstance(coordinates, str) else tuple(coordinates)
+        if not on or len(set(on)) < len(on):
+            raise MechidError(f"Element '{name}' needs one or more different coordinates.")
+        for c in on:
             self.coordinate(c)
         function = force if force is not None else potential
-        assert function is not None
-        values = tuple((k, float(v)) for k, v in (parameters or {}).items())
-        return self._add(Custom(name, tuple(coordinates), function, potential is not None, values))
+        if not callable(function):
+            raise MechidError(f"Element '{name}' needs a function, not {function!r}.")
+        values = []
+        for key, value in (parameters or {}).items():
+            self._new(key, f"parameter of element '{name}'", ())
+            what = f"The parameter '{key}' of element '{name}'"
+            values.append((key, float(finite(value, (), what))))
+        return self._add(Custom(name, on, function, potential is not None, tuple(values)))
 
     def _on(self, kind: type, name: str | None, coordinate: str, *values: float) -> Mechanism:
         self.coordinate(coordinate)
         label = name or coordinate
-        checked = [
-            float(finite(v, (), f"{kind.__name__.lower()} '{label}': each value")) for v in values
-        ]
+        what = f"Each value of {kind.__name__.lower()} '{label}'"
+        checked = [float(finite(v, (), what)) for v in values]
         return self._add(kind(label, coordinate, *checked))
 
     def _add(self, element: Element) -> Mechanism:
@@ -424,7 +435,17 @@ class Mechanism:
             type(element).__name__.lower(),
             [e.name for e in self.elements if type(e) is type(element)],
         )
-        return dataclasses.replace(self, elements=(*self.elements, element))
+        return self._with_inputs(elements=(*self.elements, element))
+
+    def _with_inputs(self, **parts: Any) -> Mechanism:
+        """This mechanism with new parts, if every input still has a name of its own."""
+        new = dataclasses.replace(self, **parts)
+        for name in new.input_names:
+            if new.input_names.count(name) > 1:
+                raise MechidError(
+                    f"There is an input named '{name}' already: names must be unique."
+                )
+        return new
 
     def _new(self, name: str, kind: str, taken: Sequence[str]) -> None:
         if not isinstance(name, str) or not name or set(name) & set("*?[] \t\n"):

@@ -8,9 +8,10 @@
         .free_inertia("hand")
     )
 
-theta → one number a parameter (transforms) → the vector of values (factors and functions of these numbers,
-then each body's chart) → a model. A body whose mass, com or inertia is free keeps its other physical
-numbers: its mass moves neither its centre of mass nor its inertia about it. SI units.
+theta → one number a parameter (transforms) → the vector of values (factors and functions of these
+numbers, then each body's chart) → a model. A body whose mass, com or inertia is free keeps its
+other physical numbers: its mass moves neither its centre of mass nor its inertia about it.
+SI units.
 """
 
 from __future__ import annotations
@@ -25,11 +26,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.core import Tracer
 from numpy.typing import ArrayLike
 
 from mechid.errors import MechidError, choices, unknown
 from mechid.model import inertia
-from mechid.model.addresses import TABLES, Address
+from mechid.model.addresses import TABLES, Address, Layout
 from mechid.model.geometry import Array, finite, rotation_about
 from mechid.model.mechanism import Mechanism
 from mechid.model.parts import Body, Coupling, Custom, rigid_numbers
@@ -40,9 +42,6 @@ if TYPE_CHECKING:
 
 TRANSFORMS = ("none", "positive", "interval")
 LOG_CHOLESKY = ("alpha", "d1", "d2", "d3", "s12", "s23", "s13", "t1", "t2", "t3")
-_KINDS = {
-    part: kind for kind, part in [*TABLES.items(), ("coupling", Coupling), ("custom", Custom)]
-}
 
 Map = float | Callable[[Any], Any]
 Bounds = tuple[float | None, float | None]
@@ -88,7 +87,7 @@ class Parameter:
     """mean and standard deviation"""
     moves: tuple[Move, ...] = ()
     body: str = ""
-    """for one of the ten of `free_inertia`: its body; `moves` then names the number reported in its place"""
+    """for one of the ten of `free_inertia`; `moves` then names the number reported in its place"""
 
     def __post_init__(self) -> None:
         who = f"parameter '{self.name}'"
@@ -98,8 +97,11 @@ class Parameter:
             valid = choices(TRANSFORMS)
             raise MechidError(f"The transform of {who} is {self.transform!r}; valid: {valid}.")
         object.__setattr__(self, "bounds", _bounds(who, self.bounds, self.transform))
-        if self.prior is not None and finite(self.prior, (2,), f"The prior of {who}")[1] <= 0.0:
-            raise MechidError(f"The prior of {who} has std {self.prior[1]:g}; it must be > 0.")
+        if self.prior is not None:
+            mean, std = finite(self.prior, (2,), f"The prior (mean, std) of {who}").tolist()
+            if std <= 0.0:
+                raise MechidError(f"The prior of {who} has std {std:g}; it must be > 0.")
+            object.__setattr__(self, "prior", (mean, std))
         start = float(finite(self.start, (), f"The start of {who}"))
         object.__setattr__(self, "start", start)
         if not (self.bounds[0] <= start <= self.bounds[1] and math.isfinite(self.theta(start))):
@@ -123,6 +125,23 @@ class Parameter:
         return " … ".join(f"{b:g}".replace("inf", "∞").replace("-", "−") for b in self.bounds)
 
 
+def _bounds(who: str, bounds: Any, transform: str) -> tuple[float, float]:
+    least = 0.0 if transform == "positive" else -math.inf
+    try:
+        given = [b if b is None else float(b) for b in bounds]
+        lower, upper = (
+            x if b is None else b for b, x in zip(given, (least, math.inf), strict=True)
+        )
+    except (TypeError, ValueError):
+        raise MechidError(f"The bounds of {who} must be a pair, not {bounds!r}.") from None
+    if transform == "interval" and not (math.isfinite(lower) and math.isfinite(upper)):
+        raise MechidError(f"The transform 'interval' of {who} needs both bounds, not {bounds!r}.")
+    if not least <= lower < upper:
+        rule = "0 ≤ lower < upper" if transform == "positive" else "lower < upper"
+        raise MechidError(f"The bounds of {who} must be numbers with {rule}, not {bounds!r}.")
+    return lower, upper
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Parameters:
     """The free numbers of a mechanism. Immutable; what adds to it returns a new set."""
@@ -130,7 +149,7 @@ class Parameters:
     mechanism: Mechanism
     entries: tuple[Parameter, ...] = field(default=(), kw_only=True)
     limits: tuple[tuple[dict[str, float], float], ...] = field(default=(), kw_only=True)
-    """factors by name, and the upper bound of their sum"""
+    """factors by name, and the upper bound of the sum"""
     lowering: Lowering = field(default=None, kw_only=True)  # type: ignore[assignment]
     """topology, layout and own values of the mechanism, worked out once"""
 
@@ -155,10 +174,10 @@ class Parameters:
         transform: str = "none",
         prior: Prior | None = None,
     ) -> Parameters:
-        """Free every number that a pattern means: each by itself, or with a `name` all as one parameter.
+        """Free every number that a pattern means, each by itself; with a `name`, all as one.
 
-        start (by default the current value), bounds (None: open) and prior (mean, standard deviation) are
-        physical values. transform: "none", "positive" (theta = log value) or "interval" (logistic).
+        start (by default the current value), bounds (None: open) and prior (mean, std) are physical
+        values. transform: "none", "positive" (theta = log value) or "interval" (logistic).
         """
         found = self._find(pattern)
         alone = [(a.qualified if "/" in pattern else a.name, [a]) for a in found]
@@ -187,7 +206,7 @@ class Parameters:
         transform: str = "none",
         prior: Prior | None = None,
     ) -> Parameters:
-        """One parameter that moves many numbers, each by a factor or a function (in jax.numpy) of it."""
+        """One parameter that moves many numbers, each by a factor or a jax.numpy function of it."""
         if not maps:
             raise MechidError(f"Parameter '{name}' moves nothing: give addresses with factors.")
         found = [(a, m) for pattern, m in maps.items() for a in self._find(pattern)]
@@ -206,8 +225,8 @@ class Parameters:
         names = [b.name for b in self.mechanism.bodies]
         if body not in names:
             raise unknown("body", body, names)
-        in_layout = [a for a in self.lowering.layout.addresses if a.body == names.index(body)]
-        ten = [a for a in in_layout if a.chart != "linear"]
+        own = [a for a in self.lowering.layout.addresses if a.body == names.index(body)]
+        ten = [a for a in own if a.chart != "linear"]
         start = inertia.log_cholesky_from_linear(self.lowering.values[[a.index for a in ten]], body)
         return self._with(
             Parameter(f"{body}.{k}", unit, x, moves=(Move(a, 1.0),), body=body)
@@ -236,9 +255,8 @@ class Parameters:
 
     def _agreed(self, name: str, moves: Sequence[Move]) -> float:
         """A parameter's current value: what all numbers that it moves agree on."""
-        physical = self._base(range(len(self.mechanism.bodies)))
-        bases = {"physical": physical, "linear": self.lowering.values, "": self.lowering.values}
-        now = [float(bases[a.chart][a.index]) for a, _ in moves]
+        physical, linear = self._base(range(len(self.mechanism.bodies))), self.lowering.values
+        now = [float((physical if a.chart == "physical" else linear)[a.index]) for a, _ in moves]
         implied = [x / m.map for x, m in zip(now, moves, strict=True) if not callable(m.map)]
         if not implied:
             raise MechidError(f"Parameter '{name}' moves numbers by functions only: give start=….")
@@ -255,11 +273,12 @@ class Parameters:
         larger = replace(self, entries=(*self.entries, *new))
         chart: dict[int, Address] = {}
         owner: dict[int, str] = {}
-        for p, a in ((p, m.address) for p in larger.entries for m in p.moves):
+        for p, a in larger._moved():
             if a.chart and not p.body and chart.setdefault(a.body, a).chart != a.chart:
+                both = f"'{chart[a.body].name}' and '{a.name}'"
                 raise MechidError(
-                    f"'{chart[a.body].name}' and '{a.name}' describe one body in two ways: free its "
-                    "mass, com and inertia, or its mass, first_moment and origin_inertia."
+                    f"{both} describe one body in two ways: free its mass, com and inertia, or its "
+                    "mass, first_moment and origin_inertia."
                 )
             by = f"free_inertia('{p.body}')" if p.body else f"parameter '{p.name}'"
             if a.index in owner:
@@ -271,6 +290,9 @@ class Parameters:
             if count > 1:
                 raise MechidError(f"There is a parameter '{name}' already: names must be unique.")
         return larger
+
+    def _moved(self) -> Iterator[tuple[Parameter, Address]]:
+        return ((p, m.address) for p in self.entries for m in p.moves)
 
     # What a solver sees
 
@@ -302,14 +324,15 @@ class Parameters:
 
     @property
     def priors(self) -> tuple[Array, Array]:
-        """Means and standard deviations of the physical values: the start and ∞ without a prior."""
+        """Means and standard deviations of the physical values; start and ∞ without a prior."""
         return _columns(p.prior or (p.start, math.inf) for p in self.entries)
 
     @property
     def inequalities(self) -> tuple[Array, Array]:
-        """A and upper of A @ numbers ≤ upper, a row a limit."""
+        """A and upper of A @ numbers(theta) ≤ upper, a row a limit."""
         rows = [[row.get(name, 0.0) for name in self.names] for row, _ in self.limits]
-        return np.array(rows).reshape(-1, self.size), np.array([upper for _, upper in self.limits])
+        uppers = np.array([upper for _, upper in self.limits], float)
+        return np.array(rows, float).reshape(len(rows), self.size), uppers
 
     # From theta to numbers
 
@@ -318,162 +341,118 @@ class Parameters:
         x = jnp.asarray(theta, float)
         if x.shape != (self.size,):
             raise MechidError(f"theta must have shape ({self.size},), not {x.shape}.")
-        positive, interval = (
-            np.array([i for i, p in enumerate(self.entries) if p.transform == kind], int)
-            for kind in TRANSFORMS[1:]
-        )
+        kinds = np.array([TRANSFORMS.index(p.transform) for p in self.entries])
+        positive, interval = np.flatnonzero(kinds == 1), np.flatnonzero(kinds == 2)
         lower, upper = (b[interval] for b in self.bounds())
         between = lower + (upper - lower) * jax.nn.sigmoid(x[interval])
         return x.at[positive].set(jnp.exp(x[positive])).at[interval].set(between)
 
     def values(self, theta: ArrayLike) -> jax.Array:
         """The mechanism's vector of values, differentiable in theta."""
-        x, plan = self.numbers(theta), self._plan
-        vector = self._held(x)
-        if plan.bodies:
-            at = plan.physical
-            vector = vector.at[at].set(inertia.linear_from_physical(vector[at]))
-        if plan.ten.size:
-            linear = inertia.linear_from_log_cholesky(x[plan.ten])
-            vector = vector.at[plan.inertia].set(linear)
-        return vector
-
-    def bind(self, theta: ArrayLike) -> TreeModel:
-        """The model for a theta, inside traced functions too."""
-        from mechid.dynamics.prepare import prepare
-
-        values = self.values(theta)
-        traced = isinstance(values, jax.core.Tracer)
-        return prepare(self.lowering.topology, values) if traced else self.lowering.model(values)
+        return self._programs[0](jnp.asarray(theta, float))
 
     def tangent(self, theta: ArrayLike) -> jax.Array:
         """∂values/∂theta."""
-        return jax.jacfwd(self.values)(jnp.asarray(theta, float))
+        return self._programs[1](jnp.asarray(theta, float))
 
-    @property
-    def physical_names(self) -> tuple[str, ...]:
-        """Names of `physical`: the parameters', but mass, com, inertia for a body of `free_inertia`."""
-        return tuple(p.moves[0].address.name if p.body else p.name for p in self.entries)
+    def bind(self, theta: ArrayLike) -> TreeModel:
+        """The model for a theta, in traced functions too."""
+        from mechid.dynamics.prepare import prepare
+
+        values = self.values(theta)
+        if isinstance(values, Tracer):
+            return prepare(self.lowering.topology, values)
+        return self.lowering.model(values)  # type: ignore[arg-type]
 
     def physical_numbers(self, theta: ArrayLike) -> jax.Array:
-        """The numbers of `physical` as a vector, differentiable in theta."""
-        x, ten = self.numbers(theta), self._plan.ten
-        if not ten.size:
+        """The numbers of `physical` in its order, differentiable in theta."""
+        x = self.numbers(theta)
+        if not self._ten.size:
             return x
-        linear = inertia.linear_from_log_cholesky(x[ten])
-        return x.at[ten].set(inertia.physical_from_linear(linear))
+        linear = inertia.linear_from_log_cholesky(x[self._ten])
+        return x.at[self._ten].set(inertia.physical_from_linear(linear))
 
     def physical(self, theta: ArrayLike) -> dict[str, Quantity]:
-        """What a person reads, by name and with units."""
-        units = [p.moves[0].address.unit if p.body else p.unit for p in self.entries]
+        """What a person reads, by name; for a body of `free_inertia` mass, com and inertia."""
+        reported = [p.moves[0].address if p.body else p for p in self.entries]
         numbers = np.asarray(self.physical_numbers(theta)).tolist()
-        return dict(zip(self.physical_names, map(Quantity, numbers, units), strict=True))
+        return {r.name: Quantity(x, r.unit) for r, x in zip(reported, numbers, strict=True)}
 
     def apply(self, theta: ArrayLike) -> Mechanism:
-        """The mechanism with the numbers of theta written into its parts, tilts into rotations."""
-        m, layout = self.mechanism, self.lowering.layout
+        """The mechanism with the numbers of theta in its parts (tilts turn the rotations)."""
+        layout, values = self.lowering.layout, np.array(self.values(theta))
         held = layout.block(np.array(self._held(self.numbers(theta))), "rigid")
-        part = {name: layout.block(np.array(self.values(theta)), name) for name in layout.blocks}
-        bodies = list(m.bodies)
-        for b in {move.address.body for p in self.entries for move in p.moves} - {-1}:
-            linear = part["rigid"][b]
-            ten = held[b] if b in self._plan.bodies else inertia.physical_from_linear(linear)
-            bodies[b] = _rewritten_body(bodies[b], np.asarray(ten), linear)
-        rows = {kind: iter(part[kind]) for kind in _KINDS.values()}
-        return replace(
-            m,
-            gravity=part["gravity"][0],
-            bodies=tuple(bodies),
-            joints=_placed(m.joints, part["joint_origin"], part["joint_tilt"]),
-            frames=_placed(m.frames, part["frame_origin"], part["frame_tilt"]),
-            couplings=tuple(_rewritten(c, rows) for c in m.couplings),
-            elements=tuple(_rewritten(e, rows) for e in m.elements),
-        )
+        linear = layout.block(values, "rigid")
+        tens = {}
+        for b in sorted({a.body for _, a in self._moved()} - {-1}):
+            if linear[b, 0] == 0.0 and linear[b, 1:4].any():
+                name = self.mechanism.bodies[b].name
+                raise MechidError(f"Body '{name}' has a first moment but no mass to write it with.")
+            tens[b] = held[b] if b in self._physical else inertia.physical_from_linear(linear[b])
+        return _written(self.mechanism, layout, values, tens)
 
-    def __repr__(self) -> str:
-        table = [("name", "start", "unit", "bounds", "transform", "moves")]
-        for p in self.entries:
-            moves = f"all of {p.body}" if p.body else choices(map(str, p.moves), 6)
-            transform = "log-Cholesky" if p.body else p.transform
-            table.append((p.name, f"{p.start:.6g}", p.unit, p.range_text, transform, moves))
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
-        for row, upper in self.limits:
-            lines.append(f"limit: {' + '.join(f'{c:g}·{n}' for n, c in row.items())} ≤ {upper:g}")
-        return "\n".join([f"{self.mechanism.name}: {self.size} free parameters", *lines])
+    @cached_property
+    def _programs(self) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
+        """`values` and `tangent`, which run inside other programs too: no compiler options."""
+        return jax.jit(self._values), jax.jit(jax.jacfwd(self._values))
+
+    def _values(self, theta: jax.Array) -> jax.Array:
+        x = self.numbers(theta)
+        vector = self._held(x)
+        if self._physical:
+            first = self.lowering.layout.blocks["rigid"][0]
+            at = first + 10 * np.array(self._physical)[:, None] + np.arange(10)
+            vector = vector.at[at].set(inertia.linear_from_physical(vector[at]))
+        if self._ten.size:
+            places = [p.moves[0].address.index for p in self.entries if p.body]
+            linear = inertia.linear_from_log_cholesky(x[self._ten])
+            vector = vector.at[np.reshape(places, (-1, 10))].set(linear)
+        return vector
 
     def _held(self, x: jax.Array) -> jax.Array:
         """The vector of values, each body in the chart in which it is moved: one scatter."""
-        plan = self._plan
-        moved = [
-            plan.factor * x[plan.source],
-            *(jnp.reshape(f(x[i]), 1) for i, f in plan.functions),
-        ]
-        return jnp.asarray(plan.base).at[plan.target].set(jnp.concatenate(moved))
-
-    @cached_property
-    def _plan(self) -> _Plan:
-        moves = [(i, m) for i, p in enumerate(self.entries) if not p.body for m in p.moves]
-        plain = [(i, m) for i, m in moves if not callable(m.map)]
-        functions = [(i, m) for i, m in moves if callable(m.map)]
-        linear = {m.address.body for _, m in moves if m.address.chart == "linear"}
-        bodies = sorted({m.address.body for _, m in moves} - linear - {-1})
-        first = self.lowering.layout.blocks["rigid"][0]
-        ten = np.array([i for i, p in enumerate(self.entries) if p.body], int).reshape(-1, 10)
-        places = [self.entries[i].moves[0].address.index for i in ten.flat]
-        return _Plan(
-            base=self._base(bodies),
-            target=np.array([m.address.index for _, m in plain + functions], int),
-            source=np.array([i for i, _ in plain], int),
-            factor=np.array([m.map for _, m in plain], float),
-            functions=functions,
-            bodies=bodies,
-            physical=first + 10 * np.array(bodies, int)[:, None] + np.arange(10),
-            inertia=np.array(places, int).reshape(-1, 10),
-            ten=ten,
-        )
+        factors = [(i, m) for i, m in self._moves if not callable(m.map)]
+        functions = [(i, m) for i, m in self._moves if callable(m.map)]
+        source = np.array([i for i, _ in factors], int)
+        moved = np.array([m.map for _, m in factors], float) * x[source]
+        results = jnp.concatenate([moved, *(jnp.reshape(m(x[i]), 1) for i, m in functions)])
+        target = np.array([m.address.index for _, m in factors + functions], int)
+        return jnp.asarray(self._base(self._physical)).at[target].set(results)
 
     def _base(self, bodies: Iterable[int]) -> Array:
-        """The mechanism's vector of values with some bodies in the physical chart."""
+        """The mechanism's own vector of values with some bodies in the physical chart."""
         vector = self.lowering.values.copy()
         rows = self.lowering.layout.block(vector, "rigid")
         for b in bodies:
             rows[b] = rigid_numbers(self.mechanism.bodies[b])
         return vector
 
+    @cached_property
+    def _moves(self) -> list[tuple[int, Move]]:
+        return [(i, m) for i, p in enumerate(self.entries) if not p.body for m in p.moves]
 
-class _Plan(NamedTuple):
-    """Index arrays that take the parameters' numbers to the vector of values."""
+    @cached_property
+    def _physical(self) -> list[int]:
+        """Bodies that are moved in the physical chart."""
+        linear = {a.body for _, (a, _) in self._moves if a.chart == "linear"}
+        return sorted({a.body for _, (a, _) in self._moves} - linear - {-1})
 
-    base: Array
-    target: np.ndarray
-    """places set by factors (factor·number[source]), then those set by functions"""
-    source: np.ndarray
-    factor: Array
-    functions: list[tuple[int, Move]]
-    bodies: list[int]
-    physical: np.ndarray
-    """(k, 10) places of `bodies`, those moved in the physical chart"""
-    inertia: np.ndarray
-    ten: np.ndarray
-    """(k, 10) places of the bodies of `free_inertia` in the values, and among the parameters"""
+    @cached_property
+    def _ten(self) -> np.ndarray:
+        """(k, 10) places of the bodies of `free_inertia` among the parameters."""
+        return np.array([i for i, p in enumerate(self.entries) if p.body], int).reshape(-1, 10)
 
-
-def _bounds(who: str, bounds: Any, transform: str) -> tuple[float, float]:
-    try:
-        lower, upper = (b if b is None else float(b) for b in bounds)
-    except (TypeError, ValueError):
-        raise MechidError(
-            f"The bounds of {who} must be two numbers or None, not {bounds!r}."
-        ) from None
-    if transform == "interval" and (lower is None or upper is None):
-        raise MechidError(f"The transform 'interval' of {who} needs both bounds, not {bounds!r}.")
-    low = {True: 0.0, False: -math.inf}[transform == "positive"] if lower is None else lower
-    high = math.inf if upper is None else upper
-    if not low < high or transform == "positive" and low < 0.0:
-        least = "0 ≤ lower" if transform == "positive" else "lower"
-        raise MechidError(f"The bounds of {who} must have {least} < upper, not {bounds!r}.")
-    return low, high
+    def __repr__(self) -> str:
+        table = [("name", "start", "unit", "bounds", "transform", "moves")]
+        for p in self.entries:
+            how = "log-Cholesky" if p.body else p.transform
+            moves = f"all of {p.body}" if p.body else choices(map(str, p.moves), 6)
+            table.append((p.name, f"{p.start:.6g}", p.unit, p.range_text, how, moves))
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in table]
+        for row, upper in self.limits:
+            lines.append(f"limit: {' '.join(f'{c:+g}·{n}' for n, c in row.items())} ≤ {upper:g}")
+        return "\n".join([f"{self.mechanism.name}: {self.size} free parameters", *lines])
 
 
 def _columns(pairs: Iterable[Any]) -> tuple[Array, Array]:
@@ -491,26 +470,40 @@ def _checked_map(name: str, address: Address, map: Map) -> Map:
     try:
         shape = jax.eval_shape(map, jax.ShapeDtypeStruct((), float)).shape
     except Exception as error:
-        raise MechidError(
-            f"The function {what} must be written in jax.numpy for one number: "
-            f"{str(error).splitlines()[0]}"
-        ) from error
+        reason = str(error).partition("\n")[0]
+        raise MechidError(f"The function {what} cannot be traced by JAX: {reason}") from error
     if shape != ():
         raise MechidError(f"The function {what} must give one number, not shape {shape}.")
     return map
 
 
-def _rewritten_body(body: Body, ten: Array, linear: Array) -> Body:
-    if linear[0] == 0.0 and linear[1:4].any():
-        raise MechidError(
-            f"Body '{body.name}' has a first moment but no mass, so it has no centre of mass to write."
-        )
-    matrix = np.asarray(inertia.symmetric(jnp.asarray(ten[4:])))
-    return replace(body, mass=float(ten[0]), com=ten[1:4], inertia=matrix)
+# Writing a vector of values into the parts of a mechanism
+
+
+def _written(m: Mechanism, layout: Layout, values: Array, tens: dict[int, Array]) -> Mechanism:
+    """A mechanism with a vector of values, and the ten physical numbers of some bodies."""
+    part = {name: layout.block(values, name) for name in layout.blocks}
+    rows = {kind: iter(part[kind]) for kind in (*TABLES, "coupling", "custom")}
+    bodies = [_weighed(b, tens[i]) if i in tens else b for i, b in enumerate(m.bodies)]
+    return replace(
+        m,
+        gravity=part["gravity"][0],
+        bodies=tuple(bodies),
+        joints=_placed(m.joints, part["joint_origin"], part["joint_tilt"]),
+        frames=_placed(m.frames, part["frame_origin"], part["frame_tilt"]),
+        couplings=tuple(_renewed(c, rows) for c in m.couplings),
+        elements=tuple(_renewed(e, rows) for e in m.elements),
+    )
+
+
+def _weighed(body: Body, ten: Array) -> Body:
+    xx, yy, zz, xy, xz, yz = ten[4:]
+    matrix = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+    return replace(body, mass=float(ten[0]), com=np.array(ten[1:4]), inertia=matrix)
 
 
 def _placed(parts: Iterable[Any], origins: Array, tilts: Array) -> tuple[Any, ...]:
-    """Joints or frames at their origins, turned by their tilts."""
+    """Joints or frames at new origins, turned by their tilts."""
     moved = []
     for part, origin, tilt in zip(parts, origins, tilts, strict=True):
         angle = float(np.linalg.norm(tilt))
@@ -519,13 +512,13 @@ def _placed(parts: Iterable[Any], origins: Array, tilts: Array) -> tuple[Any, ..
     return tuple(moved)
 
 
-def _rewritten(element: Any, rows: dict[str, Iterator[Array]]) -> Any:
+def _renewed(element: Any, rows: dict[str, Iterator[Array]]) -> Any:
     """An element or a coupling with the next row of its kind."""
-    kind = _KINDS.get(type(element))
     if isinstance(element, Custom):
         pairs = tuple((name, float(next(rows["custom"])[0])) for name, _ in element.parameters)
         return replace(element, parameters=pairs)
-    if kind is None:
+    kinds = {part: kind for kind, part in TABLES.items()} | {Coupling: "coupling"}
+    if type(element) not in kinds:
         return element
-    row = next(rows[kind])
-    return replace(element, **dict(zip(element.quantities, map(float, row), strict=True)))
+    row = map(float, next(rows[kinds[type(element)]]))
+    return replace(element, **dict(zip(element.quantities, row, strict=True)))

@@ -8,6 +8,7 @@ import numpy as np
 
 from mechid.model.geometry import numbers
 from mechid.model.parts import (
+    Body,
     Coordinate,
     Custom,
     Joint,
@@ -24,14 +25,19 @@ if TYPE_CHECKING:
 def describe(mechanism: Mechanism) -> str:
     """The tree of bodies, then loops, elements that are not on a joint, and inputs."""
     total = sum(b.mass for b in mechanism.bodies)
-    rows = len(mechanism.constraint_names)
+    bodies = _count(len(mechanism.bodies), "body", "bodies")
+    coordinates = _count(len(mechanism.coordinates), "coordinate", "coordinates")
+    rows = _count(len(mechanism.constraint_names), "constraint row", "constraint rows")
     lines = [
-        f"{mechanism.name}: {len(mechanism.bodies)} bodies, {total:.4g} kg, "
-        f"{len(mechanism.coordinates)} coordinates, {rows} constraint rows, "
+        f"{mechanism.name}: {bodies}, {total:.4g} kg, {coordinates}, {rows}, "
         f"gravity {numbers(mechanism.gravity)} m/s²",
         "world",
     ]
     _children(mechanism, "world", "", lines)
+    carried = {j.child for j in mechanism.joints}
+    for root in [b for b in mechanism.bodies if b.name not in carried]:
+        lines.append(f"{root.name} [{_mass(root)}], on no joint yet")
+        _children(mechanism, root.name, "", lines)
     for loop in mechanism.loops:
         lines.append(
             f"loop {loop.name}: {loop.first} ≡ {loop.second} ({loop.kind}, {len(loop.rows)} rows)"
@@ -80,15 +86,24 @@ def _joint(mechanism: Mechanism, joint: Joint) -> str:
     named = [c.name for c in joint.coordinates]
     names = f" as {', '.join(named)}" if named and named != [joint.name] else ""
     at = f" at {numbers(joint.origin)} m" if np.any(joint.origin) else ""
-    mass = "massless" if body.mass == 0.0 else f"{body.mass:.4g} kg"
-    return f"{joint.child} [{mass}] by {joint.kind} {joint.name} {axes}{names}{at}".replace("  ", " ")
+    how = f"{joint.kind} {joint.name} {axes}".rstrip()
+    return f"{joint.child} [{_mass(body)}] by {how}{names}{at}"
+
+
+def _mass(body: Body) -> str:
+    return "massless" if body.mass == 0.0 else f"{body.mass:.4g} kg"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"
 
 
 def _axis(coordinate: Coordinate) -> str:
     verb = "about" if coordinate.revolute else "along"
     for letter, axis in zip("xyz", np.eye(3), strict=True):
-        if np.array_equal(coordinate.axis, axis):
-            return f"{verb} {letter}"
+        for sign in (1.0, -1.0):
+            if np.array_equal(coordinate.axis, sign * axis):
+                return f"{verb} {'-' if sign < 0 else ''}{letter}"
     return f"{verb} {numbers(coordinate.axis)}"
 
 

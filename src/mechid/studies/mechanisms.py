@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from math import pi
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 
 from mechid.model.geometry import roll_pitch_yaw, rotation_about
@@ -171,6 +173,27 @@ def _branch(
     return arm.frame(
         foot, parent, origin=(0, along * length / 2, 0), rotation=rotation_about("x", along * pi)
     ).loop(f"clamp_{side}", "clamp", foot, kind="point-on-axis")
+
+
+def baxter_loop_forced(kappa_theta: float = 5.0, kappa_psi: float = 5.0) -> Mechanism:
+    """The same with damped joints, as it is moved by `baxter_controller`."""
+    facts = baxter_facts()
+    arm = baxter_loop(kappa_theta, kappa_psi)
+    joints = [*facts["arm_damping"], *[facts["loop_damping"]] * (len(arm.coordinates) - 7)]
+    return damped(arm, dict(zip(arm.coordinate_names, joints, strict=True)))
+
+
+def baxter_controller(dt: float) -> Callable[[Any, Any, Any], Any]:
+    """Position feedback of the arm along a smooth reference, evaluated in the middle of a step."""
+    facts = baxter_facts()
+    names = ("u_gravity_const", "arm_K", "ref_amp", "ref_freq_hz", "q0_arm")
+    weight, gain, amplitude, frequency, start = (np.array(facts[n]) for n in names)
+
+    def controller(t: Any, q: Any, v: Any) -> Any:
+        phase = 2 * np.pi * frequency * (t + dt / 2)
+        return weight + gain * (start + amplitude * (1 - jnp.cos(phase)) / 2 - q[:7])
+
+    return controller
 
 
 def baxter_facts() -> dict[str, Any]:

@@ -1,0 +1,87 @@
+"""What all studies share: settings from the command line, tables on the screen, one JSON line at the end."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from mechid.errors import MechidError, unknown
+
+Settings = dict[str, Any]
+
+STUDIES = {
+    "loop6": "the six-link loop of the papers: same trajectories as another engine",
+    "steppers": "every stepper on every small mechanism: one motion, observed orders of convergence",
+    "drift": "energy and loop drift beside explicit Euler and RK4: why a variational integrator",
+}
+
+
+@dataclass
+class Study:
+    """A running study: it prints for a person, and gathers a result for a program."""
+
+    name: str
+    out: Path
+    """folder for figures"""
+    console: Console
+    result: dict[str, Any] = field(default_factory=dict)
+
+    def say(self, sentence: str) -> None:
+        self.console.print(sentence, highlight=False)
+
+    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+        table = Table(title=title, title_justify="left", title_style="bold")
+        for i, column in enumerate(columns):
+            table.add_column(column, justify="left" if i == 0 else "right")
+        for row in rows:
+            table.add_row(*row)
+        self.console.print(table)
+
+    def figure_path(self, name: str) -> Path:
+        self.out.mkdir(parents=True, exist_ok=True)
+        return self.out / name
+
+
+def run_study(
+    name: str, *, quick: bool, changes: Sequence[str], as_json: bool, out: Path | None = None
+) -> dict[str, Any]:
+    """Run a study by name; with `as_json` the last line printed is its result."""
+    if name not in STUDIES:
+        raise unknown("study", name, STUDIES)
+    module = importlib.import_module(f"mechid.studies.{name}")
+    settings = {**module.SETTINGS, **(module.QUICK if quick else {})}
+    for change in changes:
+        _set(name, settings, change)
+    # words go to the error stream when a program reads the other one
+    console = Console(stderr=as_json, width=None)
+    study = Study(name, out or Path("out") / name, console, {"study": name})
+    module.run(settings, study)
+    study.result["settings"] = settings
+    if as_json:
+        print(json.dumps(study.result))
+    return study.result
+
+
+def _set(name: str, settings: Settings, change: str) -> None:
+    """Apply "key=value"; the value must be of the kind of the default."""
+    key, equals, text = change.partition("=")
+    if not equals:
+        raise MechidError(f"--set takes key=value, not '{change}'.")
+    if key not in settings:
+        raise unknown(f"setting of study {name}", key, settings)
+    default = settings[key]
+    try:
+        if isinstance(default, bool):
+            settings[key] = {"true": True, "false": False}[text.lower()]
+        else:
+            settings[key] = type(default)(text)
+    except (ValueError, KeyError):
+        kind = {int: "a whole number", float: "a number", bool: "true or false"}[type(default)]
+        raise MechidError(f"Setting {key} takes {kind}, not '{text}'.") from None

@@ -1,0 +1,190 @@
+"""The suite that keeps steppers one program: every stepper on every mechanism."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mechid.dynamics import linearization
+from mechid.dynamics.bdf import BDF
+from mechid.dynamics.lowering import Lowering
+from mechid.dynamics.simulate import simulate
+from mechid.dynamics.spook import Spook
+from mechid.dynamics.stepper import RowKind, Stepper, float_leaves
+from mechid.dynamics.variational import Variational
+from mechid.studies.steppers import MACHINES, convergence
+
+STEPPERS = {
+    "variational": Variational,
+    "spook": lambda dt: Spook(dt, compliance=1e-8),
+    "bdf2": lambda dt: BDF(dt, order=2),
+    "trapezoidal": lambda dt: Variational(dt, rule="trapezoidal"),
+    "bdf3": lambda dt: BDF(dt, order=3),
+}
+EVERYWHERE = ("variational", "spook", "bdf2")
+CELLS = [
+    pytest.param(m, s, id=f"{m}-{s}", marks=pytest.mark.xdist_group(f"{m}"))
+    for m in MACHINES
+    for s in STEPPERS
+    if s in EVERYWHERE or m == "four-bar"
+]
+every_cell = pytest.mark.parametrize(("machine", "stepper"), CELLS)
+
+
+# Compiled once a stepper and a size, with everything else as arguments.
+@jax.jit
+def _residual(stepper, xs, z, u, t, k, model):
+    return stepper.residual(xs, z, u, t, k, model)
+
+
+@jax.jit
+def _linearize(stepper, xs, z, u, t, k, model, tangent):
+    return stepper.linearize(xs, z, u, t, k, model, tangent)
+
+
+@jax.jit
+def _moved(stepper, xs, d):
+    return jax.vmap(stepper.retract)(xs, d)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """Short runs, made once."""
+    made = {}
+
+    def get(machine: str, stepper: str):
+        if (machine, stepper) not in made:
+            at = MACHINES[machine]()
+            made[machine, stepper] = at, simulate(
+                at.mechanism, STEPPERS[stepper](at.dt), 6, q=at.q, v=at.v, inputs=at.u
+            )
+        return made[machine, stepper]
+
+    return get
+
+
+def _window(run, k):
+    """The states around step k, multipliers, input, time, number."""
+    xs = jax.tree.map(lambda a: jnp.asarray(a[k]), linearization._windows(run))
+    return xs, jnp.asarray(run.multipliers[k]), jnp.asarray(run.inputs[k]), run.t[k], k
+
+
+@every_cell
+def test_the_step_solves_the_residual(runs, machine, stepper):
+    _, run = runs(machine, stepper)
+    for k in (0, 1, 5):
+        r = _residual(run.stepper, *_window(run, k), run.model)
+        assert r.shape == (run.stepper.nx(run.model) + run.stepper.nz(run.model),)
+        assert np.abs(r).max() < 1e-9
+    assert len(run.stepper.rows(run.model)) == len(r)
+
+
+@every_cell
+def test_linearize_equals_differences_of_the_residual(runs, machine, stepper):
+    """Along random directions of states, multipliers, inputs and all numbers, off the solution too."""
+    at, run = runs(machine, stepper)
+    method, model = run.stepper, run.model
+    xs, z, u, t, k = _window(run, 5)
+    low = Lowering(at.mechanism)
+    rng = np.random.default_rng(3)
+    direction = rng.normal(size=low.values.size) * (low.values != 0.0)
+    step = 1e-5
+    models = [low.model(low.values + s * step * direction) for s in (1.0, -1.0)]
+    tangent = [
+        (a - b)[..., None] / (2 * step)
+        for a, b in zip(*(float_leaves(m) for m in models), strict=True)
+    ]
+    shape = (method.window + 1, method.nx(model))
+    xs = _moved(method, xs, 0.01 * rng.normal(size=shape))
+    blocks = _linearize(method, xs, z, u, t, k, model, tangent)
+    dx, dz, du = rng.normal(size=shape), rng.normal(size=z.shape), rng.normal(size=u.shape)
+
+    def slope(change):
+        ends = [_residual(method, *change(s * step), t, k, model) for s in (1.0, -1.0)]
+        return (ends[0] - ends[1]) / (2 * step)
+
+    by_number = (
+        _residual(method, xs, z, u, t, k, models[0]) - _residual(method, xs, z, u, t, k, models[1])
+    ) / (2 * step)
+    for exact, difference in (
+        (jnp.einsum("wij,wj->i", blocks.x, dx), slope(lambda s: (_moved(method, xs, s * dx), z, u))),
+        (blocks.z @ dz, slope(lambda s: (xs, z + s * dz, u))),
+        (blocks.u @ du, slope(lambda s: (xs, z, u + s * du))),
+        (blocks.theta[:, 0], by_number),
+    ):
+        assert np.abs(exact - difference).max() <= 1e-6 * (1 + np.abs(exact).max())
+
+
+@pytest.mark.parametrize(
+    ("machine", "stepper"),
+    [
+        pytest.param("model A", "variational", marks=pytest.mark.xdist_group("model A")),
+        pytest.param("four-bar", "trapezoidal", marks=pytest.mark.xdist_group("four-bar")),
+    ],
+)
+def test_the_closed_form_equals_automatic_differentiation(runs, machine, stepper):
+    _, run = runs(machine, stepper)
+    now = _window(run, 5)
+    tangent = [x[..., None] for x in float_leaves(run.model)]
+    exact = _linearize(run.stepper, *now, run.model, tangent)
+    automatic = jax.jit(Stepper.linearize)(run.stepper, *now, run.model, tangent)
+    for a, b in zip(exact, automatic, strict=True):
+        assert a.shape == b.shape
+        assert np.abs(a - b).max(initial=0.0) <= 1e-11 * (1 + np.abs(b).max(initial=0.0))
+
+
+@every_cell
+def test_retract_and_local_are_inverse(runs, machine, stepper):
+    _, run = runs(machine, stepper)
+    x = jax.tree.map(lambda a: jnp.asarray(a[2]), run.states)
+    y = jax.tree.map(lambda a: jnp.asarray(a[5]), run.states)
+    method = run.stepper
+    d = jnp.asarray(np.random.default_rng(0).normal(size=method.nx(run.model)))
+    local, retract = jax.jit(method.local), jax.jit(method.retract)
+    assert np.abs(local(x, retract(x, d)) - d).max() < 1e-12
+    back = retract(x, local(x, y))
+    assert np.abs(local(y, back)).max() < 1e-12
+    assert np.abs(local(x, x)).max() < 1e-15
+
+
+@pytest.mark.xdist_group("four-bar")
+@pytest.mark.parametrize("stepper", EVERYWHERE)
+def test_observe_interpolates_and_agrees(runs, stepper):
+    """Between the ends of a step; and the pin's force is the same for every stepper."""
+    at, _ = runs("four-bar", stepper)
+    dt = at.dt / 8
+    run = simulate(at.mechanism, STEPPERS[stepper](dt), 320, q=at.q, v=at.v, inputs=at.u)
+    k = run.steps - 1
+    xs, z, u, t, _ = _window(run, k)
+    x0, x1 = (jax.tree.map(lambda a, i=i: a[i], xs) for i in (-2, -1))
+    look = jax.jit(lambda s: run.stepper.observe(x0, x1, z, u, t, k, s, run.model))
+    start, middle, end = (look(s) for s in (0.0, 0.5, 1.0))
+    for seen, i in ((start, -2), (end, -1)):
+        turns = (seen.q - run.q[i]) / (2 * np.pi)
+        assert np.abs(turns - np.round(turns)).max() < 1e-14
+        assert np.abs(seen.v - run.v[i]).max() < 1e-10
+    assert float(middle.t) == pytest.approx(run.t[k] + dt / 2)
+    slope = (look(0.501).q - look(0.499).q) / (0.002 * dt)
+    assert np.abs(slope - middle.v).max() < 1e-6
+    fine = simulate(at.mechanism, Variational(dt / 2), 640, q=at.q, v=at.v, inputs=at.u)
+    expected = fine.multipliers[-1] / (dt / 2)
+    assert np.abs(end.reaction - expected).max() < 0.03 * np.abs(expected).max()
+
+
+@pytest.mark.xdist_group("four-bar")
+def test_rows_say_what_may_be_softened():
+    model = MACHINES["four-bar"]().mechanism.lower()
+    kinds = {name: make(0.01).rows(model) for name, make in STEPPERS.items()}
+    assert kinds["variational"].count(RowKind.HARD) == 2
+    assert kinds["bdf2"].count(RowKind.DYNAMIC) == 3
+    assert kinds["spook"].count(RowKind.DYNAMIC) == 18
+
+
+@pytest.mark.parametrize(
+    "machine", [pytest.param(m, marks=pytest.mark.xdist_group(m)) for m in MACHINES]
+)
+def test_all_steppers_converge_to_one_motion(machine):
+    for row in convergence(2, [machine]):
+        print(machine, row.stepper, row.errors, row.orders)
+        assert row.orders[-1] > row.expected - 0.25, row
+        assert row.errors[-1] < 0.03, row
