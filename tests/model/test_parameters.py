@@ -11,7 +11,8 @@ from scipy.spatial.transform import Rotation
 from mechid.dynamics.lowering import Lowering
 from mechid.errors import MechidError
 from mechid.model.mechanism import Mechanism
-from mechid.model.parameters import Parameters, Quantity
+from mechid.model.parameter import Quantity
+from mechid.model.parameters import Parameters
 
 INERTIA = (0.30, 0.10, 0.32, 0.01, 0.02, -0.01)
 

@@ -86,7 +86,7 @@ class BDF(Stepper):
     def positions(self, model: Model, x: State) -> Array:
         return x.q
 
-    def velocities(self, model: Model, x: State, u: Array) -> Array:
+    def velocities(self, model: Model, x: State, u: Array, driven: Array) -> Array:
         return x.v
 
     def coefficients(self, k: Array) -> Array:

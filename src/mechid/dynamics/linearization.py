@@ -150,8 +150,9 @@ def _sensitivities_piece(
 
             def control(d: Array) -> Array:
                 x = stepper.retract(newest, d)
-                q, v = stepper.positions(model, x), stepper.velocities(model, x, u)
-                return jnp.asarray(controller(t, q, v), float)
+                q = stepper.positions(model, x)
+                rates = stepper.velocities(model, x, u, jnp.zeros(model.driven.shape[0]))
+                return jnp.asarray(controller(t, q, rates), float)
 
             du = jax.jacfwd(control)(jnp.zeros(stepper.nx(model))) @ past[-1]
         dx = jnp.einsum("wij,wjp->ip", by.A, past) + by.B_u @ du + by.B_theta

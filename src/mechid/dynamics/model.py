@@ -71,6 +71,11 @@ class Model(Protocol):
     def nc(self) -> int: ...
     @property
     def nu(self) -> int: ...
+    @property
+    def driven(self) -> Array:
+        """indices of driven coordinates; their rows come last in the constraint"""
+        ...
+
     def terms(self, q: Array, v: Array, u: Array, t: Array) -> Terms: ...
     def hessians(self, q: Array, v: Array, u: Array, t: Array) -> Hessians: ...
     def constraint(self, q: Array, u: Array) -> tuple[Array, Array]: ...
@@ -127,6 +132,10 @@ class TreeModel:
     @property
     def nu(self) -> int:
         return self.motor.shape[-1]
+
+    @property
+    def driven(self) -> Array:
+        return self.drive_index[:, 0]
 
     def terms(self, q: Array, v: Array, u: Array, t: Array) -> Terms:
         now = tree.motion(self, q, v)

@@ -107,10 +107,14 @@ class Trajectory:
         return self._cached("poses", lambda: _poses(self.stepper, self.model, *self._padded))
 
     @property
-    def _padded(self) -> tuple[Any, np.ndarray]:
-        """States with the input that acted until each of them (the first with the first input)."""
+    def _padded(self) -> tuple[Any, np.ndarray, np.ndarray]:
+        """States with the input that acted until each of them, and rates of driven coordinates."""
         inputs = self.inputs if self.steps else np.zeros((1, self.model.nu))
-        return self.states, np.concatenate([inputs[:1], inputs])[: self.steps + 1]
+        path = inputs[:, [self.mechanism.input_names.index(d.name) for d in self.mechanism.drives]]
+        first = self.start[np.asarray(self.model.driven)][None]
+        path = np.concatenate([first, path])[: self.steps + 1]
+        rates = np.gradient(path, self.t, axis=0) if self.steps and path.size else 0 * path
+        return self.states, np.concatenate([inputs[:1], inputs])[: self.steps + 1], rates
 
     def _cached(self, key: str, make: Callable[[], Any]) -> Any:
         store = self.__dict__.setdefault("_store", {})
@@ -267,7 +271,8 @@ def _advance_piece(
             w = u
             if controller is not None:
                 q = stepper.positions(model, newest)
-                w = jnp.asarray(controller(c.t, q, stepper.velocities(model, newest, u)), float)
+                rates = stepper.velocities(model, newest, u, jnp.zeros(model.driven.shape[0]))
+                w = jnp.asarray(controller(c.t, q, rates), float)
             xs = jax.tree.map(lambda a: a[a.shape[0] - stepper.window :], c.history)
             last = jax.tree.map(lambda a: a[-3:], c.history)
             guess = stepper.predict(last, c.zs, c.k + 1)
@@ -329,17 +334,17 @@ def _inputs(
 
 
 def _in_pieces(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Map a function over states and inputs, PIECE at a time so that it compiles once."""
+    """Map a function over states and what goes with them, PIECE at a time so that it compiles once."""
     compiled = jit(
-        lambda stepper, model, xs, us: jax.vmap(lambda x, u: function(stepper, model, x, u))(xs, us)
+        lambda stepper, model, *along: jax.vmap(lambda *now: function(stepper, model, *now))(*along)
     )
 
-    def mapped(stepper: Stepper, model: Model, states: Any, inputs: np.ndarray) -> Any:
-        total, parts = len(inputs), []
+    def mapped(stepper: Stepper, model: Model, *along: Any) -> Any:
+        total, parts = len(along[-1]), []
         for first in range(0, total, PIECE):
             count = min(PIECE, total - first)
             pick = np.minimum(np.arange(first, first + PIECE), total - 1)
-            out = compiled(stepper, model, jax.tree.map(lambda a, i=pick: a[i], states), inputs[pick])
+            out = compiled(stepper, model, *jax.tree.map(lambda a, i=pick: a[i], along))
             parts.append(jax.tree.map(lambda a, n=count: np.asarray(a)[:n], out))
         return jax.tree.map(lambda *a: np.concatenate(a), *parts)
 
@@ -347,15 +352,15 @@ def _in_pieces(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @_in_pieces
-def _look(stepper: Stepper, model: Model, x: Any, u: Array) -> tuple[Array, ...]:
-    q, v = stepper.positions(model, x), stepper.velocities(model, x, u)
+def _look(stepper: Stepper, model: Model, x: Any, u: Array, driven: Array) -> tuple[Array, ...]:
+    q, v = stepper.positions(model, x), stepper.velocities(model, x, u, driven)
     kinetic, potential = model.energy(q, v)
     closure, _ = model.constraint(q, u)
     return q, v, kinetic, potential, jnp.max(jnp.abs(closure), initial=0.0)
 
 
 @_in_pieces
-def _poses(stepper: Stepper, model: Model, x: Any, u: Array) -> Array:
+def _poses(stepper: Stepper, model: Model, x: Any, u: Array, driven: Array) -> Array:
     return model.frame_poses(stepper.positions(model, x))
 
 

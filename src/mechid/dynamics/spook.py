@@ -119,7 +119,9 @@ class Spook(Stepper):
         """Joint coordinates read off the bodies' relative poses; angles within ±π."""
         return _coordinates(model, _joints(model, _bodies(model, x)))
 
-    def velocities(self, model: TreeModel, x: State, u: Array) -> Array:  # type: ignore[override]
+    def velocities(  # type: ignore[override]
+        self, model: TreeModel, x: State, u: Array, driven: Array
+    ) -> Array:
         at = _bodies(model, x)
         return _rates(model, at, _joints(model, at)) @ _stacked(x)
 
@@ -167,9 +169,9 @@ class Spook(Stepper):
         s: Array,
         model: TreeModel,  # type: ignore[override]
     ) -> Observation:
-        """As every stepper's; the reactions are those of the loops, in the sense of the other steppers."""
+        """As every stepper's; the reactions are those of loops, couplings and drives."""
         seen = super().observe(x0, x1, z, u, t, k, s, model)
-        return seen._replace(reaction=-seen.reaction[self.nz(model) - model.nc :])
+        return seen._replace(reaction=-seen.reaction[self.nz(model) - model.nc :])  # λ acts by +Gᵀ
 
     def _regularised(self, rows: Rows, v: Array, h: Array) -> tuple[Array, Array]:
         """Σ and the right-hand side of each row. A driven row is to arrive within the step."""
@@ -206,7 +208,8 @@ class Spook(Stepper):
 
         def rate(s: Array) -> Array:
             moved = self.retract(x, jnp.concatenate([s * v, still]))
-            return self.velocities(model, moved, jnp.zeros(model.nu))
+            at = _bodies(model, moved)
+            return _rates(model, at, _joints(model, at)) @ v
 
         return jax.jvp(rate, (jnp.asarray(0.0),), (jnp.asarray(1.0),))[1]
 

@@ -85,9 +85,10 @@ class Observation(NamedTuple):
     twists: Array
     """(f, 6) angular velocity and velocity of each frame's origin, world axes"""
     force: Array
-    """generalized force of elements and inputs on each coordinate, N·m or N"""
+    """generalized force of motors, dampers, friction and applied forces on each coordinate, N·m or N;
+    springs and gravity, which have a potential, are not in it"""
     reaction: Array
-    """constraint forces (multipliers divided by the step), N or N·m"""
+    """forces of loops, couplings and drives: Dhᵀ reaction acts on the coordinates, N or N·m"""
     u: Array
 
 
@@ -140,8 +141,8 @@ class Stepper:
         """Joint coordinates of a state."""
         raise NotImplementedError
 
-    def velocities(self, model: Model, x: Any, u: Array) -> Array:
-        """Rates of the joint coordinates of a state."""
+    def velocities(self, model: Model, x: Any, u: Array, driven: Array) -> Array:
+        """Rates of the joint coordinates of a state; those of driven ones are given."""
         raise NotImplementedError
 
     # What follows from it
@@ -161,8 +162,9 @@ class Stepper:
         """What sensors see at the fraction s of the interval, by cubic interpolation of the ends."""
         h = self.step_size(k)
         q0, q1 = self.positions(model, x0), self.positions(model, x1)
-        v0, v1 = self.velocities(model, x0, u), self.velocities(model, x1, u)
         gap = q1 - q0
+        driven = gap[model.driven] / h
+        v0, v1 = (self.velocities(model, x, u, driven) for x in (x0, x1))
         q = q0 + s * (h * v0 + s * (3 * gap - h * (2 * v0 + v1) + s * (h * (v0 + v1) - 2 * gap)))
         inner = 2 * (3 * gap - h * (2 * v0 + v1)) + s * 3 * (h * (v0 + v1) - 2 * gap)
         v = v0 + s * inner / h
@@ -173,7 +175,7 @@ class Stepper:
             model.frame_poses(q),
             model.frame_twists(q, v),
             model.terms(q, v, u, t + s * h).force,
-            z / h,
+            -z / h,
             u,
         )
 
@@ -181,14 +183,19 @@ class Stepper:
         self, xs: Any, z: Array, u: Array, t: Array, k: Array, model: Model, tangent: Any = None
     ) -> Blocks:
         """The residual's partial derivatives in tangent coordinates; here by automatic differentiation."""
-        zero = jnp.zeros((self.window + 1, self.nx(model)))
+        still = jnp.zeros((self.window + 1, self.nx(model)))
+        theta = jnp.zeros(0 if tangent is None else tangent[0].shape[-1])
 
-        def moved(d: Array, z: Array, u: Array) -> Array:
-            return self.residual(jax.vmap(self.retract)(xs, d), z, u, t, k, model)
+        def moved(d: Array, z: Array, u: Array, theta: Array) -> tuple[Array, Array]:
+            floats = float_leaves(model)
+            if tangent is not None:
+                floats = [x + slope @ theta for x, slope in zip(floats, tangent, strict=True)]
+            states = jax.vmap(self.retract)(xs, d)
+            r = self.residual(states, z, u, t, k, with_float_leaves(model, floats))
+            return r, r
 
-        r = moved(zero, z, u)
-        by_x, by_z, by_u = jax.jacfwd(moved, argnums=(0, 1, 2))(zero, z, u)
-        by_theta = along(lambda m: self.residual(xs, z, u, t, k, m), model, tangent, r)
+        slopes, r = jax.jacfwd(moved, argnums=(0, 1, 2, 3), has_aux=True)(still, z, u, theta)
+        by_x, by_z, by_u, by_theta = slopes
         return Blocks(r, jnp.moveaxis(by_x, 1, 0), by_z, by_u, by_theta)
 
     def transition(

@@ -84,12 +84,13 @@ class Variational(Stepper):
     def positions(self, model: Model, x: State) -> Array:
         return x.q
 
-    def velocities(self, model: Model, x: State, u: Array) -> Array:
-        """v with p = M v + Dhᵀ μ, Dh v = 0: defined also where M alone is singular."""
+    def velocities(self, model: Model, x: State, u: Array, driven: Array) -> Array:
+        """v with p = M v + Dhᵀ μ and closed loops kept closed: defined also where M alone is singular."""
         _, slope = model.constraint(x.q, u)
         nc = slope.shape[0]
         kkt = jnp.block([[model.mass_matrix(x.q), slope.T], [slope, jnp.zeros((nc, nc))]])
-        return jnp.linalg.solve(kkt, jnp.concatenate([x.p, jnp.zeros(nc)]))[: model.nq]
+        rates = jnp.concatenate([jnp.zeros(nc - driven.shape[0]), driven])
+        return jnp.linalg.solve(kkt, jnp.concatenate([x.p, rates]))[: model.nq]
 
     # The discrete Lagrangian
 

@@ -9,16 +9,20 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mechid.errors import MechidError, choices
-from mechid.model.geometry import Array
+from mechid.model.geometry import Array, rotation_about
 from mechid.model.inertia import linear_from_physical
 from mechid.model.parts import (
     Armature,
+    Body,
+    Coupling,
     Custom,
     Damper,
     Friction,
@@ -91,8 +95,8 @@ class Layout:
         ]
         if not matched:
             raise self._unknown(pattern)
-        names = [a.name for a in matched]
-        twice = sorted({a.qualified for a in matched if names.count(a.name) > 1})
+        count = Counter(a.name for a in matched)
+        twice = sorted({a.qualified for a in matched if count[a.name] > 1})
         if twice:
             raise MechidError(
                 f"Address '{pattern}' is ambiguous: it could mean {choices(twice)}. "
@@ -192,3 +196,47 @@ def values(mechanism: Mechanism, where: Layout) -> Array:
         offset, rows, columns = where.blocks[name]
         vector[offset : offset + rows * columns] = part.ravel()
     return vector
+
+
+def written(m: Mechanism, layout: Layout, values: Array, tens: dict[int, Array]) -> Mechanism:
+    """A mechanism with a vector of values, and the ten physical numbers of some bodies."""
+    part = {name: layout.block(values, name) for name in layout.blocks}
+    rows = {kind: iter(part[kind]) for kind in (*TABLES, "coupling", "custom")}
+    bodies = [_weighed(b, tens[i]) if i in tens else b for i, b in enumerate(m.bodies)]
+    return replace(
+        m,
+        gravity=part["gravity"][0],
+        bodies=tuple(bodies),
+        joints=_placed(m.joints, part["joint_origin"], part["joint_tilt"]),
+        frames=_placed(m.frames, part["frame_origin"], part["frame_tilt"]),
+        couplings=tuple(_renewed(c, rows) for c in m.couplings),
+        elements=tuple(_renewed(e, rows) for e in m.elements),
+    )
+
+
+def _weighed(body: Body, ten: Array) -> Body:
+    xx, yy, zz, xy, xz, yz = ten[4:]
+    matrix = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
+    return replace(body, mass=float(ten[0]), com=np.array(ten[1:4]), inertia=matrix)
+
+
+def _placed(parts: Iterable[Any], origins: Array, tilts: Array) -> tuple[Any, ...]:
+    """Joints or frames at new origins, turned by their tilts."""
+    moved = []
+    for part, origin, tilt in zip(parts, origins, tilts, strict=True):
+        angle = float(np.linalg.norm(tilt))
+        turn = rotation_about(tilt / angle, angle) if angle else np.eye(3)
+        moved.append(replace(part, origin=origin, rotation=part.rotation @ turn))
+    return tuple(moved)
+
+
+def _renewed(element: Any, rows: dict[str, Iterator[Array]]) -> Any:
+    """An element or a coupling with the next row of its kind."""
+    if isinstance(element, Custom):
+        pairs = tuple((name, float(next(rows["custom"])[0])) for name, _ in element.parameters)
+        return replace(element, parameters=pairs)
+    kinds = {part: kind for kind, part in TABLES.items()} | {Coupling: "coupling"}
+    if type(element) not in kinds:
+        return element
+    row = map(float, next(rows[kinds[type(element)]]))
+    return replace(element, **dict(zip(element.quantities, row, strict=True)))

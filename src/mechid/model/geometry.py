@@ -71,7 +71,7 @@ def rotation_matrix(value: ArrayLike | None, what: str) -> Array:
     if array.shape == (3,):
         vector = finite(array, (3,), what)
         angle = float(np.linalg.norm(vector))
-        return np.eye(3) if angle == 0.0 else rotation_about(vector, angle)
+        return np.eye(3) if angle == 0.0 else rotation_about(vector / angle, angle)
     matrix = finite(array, (3, 3), what)
     error = float(np.abs(matrix @ matrix.T - np.eye(3)).max())
     if error > 1e-6:

@@ -46,6 +46,7 @@ def linear_from_physical(ten: jax.Array) -> jax.Array:
 
 
 def physical_from_linear(ten: jax.Array) -> jax.Array:
+    """Where there is no mass the first moment stands in the place of the centre of mass."""
     m = ten[..., 0]
     c = ten[..., 1:4] / (m + (m == 0.0))[..., None]
     return _namespace(ten).concatenate([m[..., None], c, _shift(ten[..., 4:], m, c, -1.0)], -1)

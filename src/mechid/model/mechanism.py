@@ -250,7 +250,7 @@ class Mechanism:
         """Close a loop between two frames.
 
         kind: "point" (origins coincide, 3 rows), "frame" (origins and axes coincide, 6 rows),
-        "point-on-axis" (the same in the papers' form, 6 rows), "axis" (`axis` of both parallel, 2 rows),
+        "point-on-axis" (the same in the papers' form, 6 rows), "axis" (`axis` of both along one line, either way, 2 rows),
         "planar" (second's origin in first's plane, normals along `axis` parallel, 3 rows), "pin" (origins
         coincide as seen along first's `axis`, 2 rows: what closes a mechanism that moves in a plane).
         """

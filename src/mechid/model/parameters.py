@@ -31,115 +31,17 @@ from numpy.typing import ArrayLike
 
 from mechid.errors import MechidError, choices, unknown
 from mechid.model import inertia
-from mechid.model.addresses import TABLES, Address, Layout
-from mechid.model.geometry import Array, finite, rotation_about
+from mechid.model.addresses import Address, written
+from mechid.model.geometry import Array, finite
 from mechid.model.mechanism import Mechanism
-from mechid.model.parts import Body, Coupling, Custom, rigid_numbers
+from mechid.model.parameter import Bounds, Map, Move, Parameter, Prior, Quantity, checked_map
+from mechid.model.parts import rigid_numbers
 
 if TYPE_CHECKING:
     from mechid.dynamics.lowering import Lowering
     from mechid.dynamics.model import TreeModel
 
-TRANSFORMS = ("none", "positive", "interval")
 LOG_CHOLESKY = ("alpha", "d1", "d2", "d3", "s12", "s23", "s13", "t1", "t2", "t3")
-
-Map = float | Callable[[Any], Any]
-Bounds = tuple[float | None, float | None]
-Prior = tuple[float, float]
-
-
-@dataclass(frozen=True)
-class Quantity:
-    """A number with its unit."""
-
-    value: float
-    unit: str
-
-    def __str__(self) -> str:
-        return f"{self.value:.6g} {self.unit}".rstrip()
-
-
-class Move(NamedTuple):
-    """A number of the mechanism that a parameter sets: to map·value, or to map(value)."""
-
-    address: Address
-    map: Map
-
-    def __call__(self, value: Any) -> Any:
-        return self.map(value) if callable(self.map) else self.map * value
-
-    def __str__(self) -> str:
-        name = self.address.name
-        return f"f({name})" if callable(self.map) else f"{self.map:g}·{name}".removeprefix("1·")
-
-
-@dataclass(frozen=True, eq=False)
-class Parameter:
-    """One free number. Its start, bounds and prior are physical values, not theta."""
-
-    name: str
-    unit: str
-    start: float
-    bounds: Any = (None, None)
-    """lower and upper; an open side is given as None and kept as ±∞"""
-    transform: str = "none"
-    prior: Prior | None = None
-    """mean and standard deviation"""
-    moves: tuple[Move, ...] = ()
-    body: str = ""
-    """for one of the ten of `free_inertia`; `moves` then names the number reported in its place"""
-
-    def __post_init__(self) -> None:
-        who = f"parameter '{self.name}'"
-        if not isinstance(self.name, str) or not self.name.strip():
-            raise MechidError(f"{self.name!r} is not a name for a parameter: use a text.")
-        if self.transform not in TRANSFORMS:
-            valid = choices(TRANSFORMS)
-            raise MechidError(f"The transform of {who} is {self.transform!r}; valid: {valid}.")
-        object.__setattr__(self, "bounds", _bounds(who, self.bounds, self.transform))
-        if self.prior is not None:
-            mean, std = finite(self.prior, (2,), f"The prior (mean, std) of {who}").tolist()
-            if std <= 0.0:
-                raise MechidError(f"The prior of {who} has std {std:g}; it must be > 0.")
-            object.__setattr__(self, "prior", (mean, std))
-        start = float(finite(self.start, (), f"The start of {who}"))
-        object.__setattr__(self, "start", start)
-        if not (self.bounds[0] <= start <= self.bounds[1] and math.isfinite(self.theta(start))):
-            raise MechidError(
-                f"The start of {who} is {Quantity(start, self.unit)}; with transform "
-                f"'{self.transform}' it must lie inside {self.range_text}."
-            )
-
-    def theta(self, value: float) -> float:
-        """The solver's coordinate of a physical value, ±∞ at the ends of a transform."""
-        lower, upper = self.bounds
-        with np.errstate(divide="ignore", invalid="ignore"):
-            if self.transform == "positive":
-                return float(np.log(value))
-            if self.transform == "interval":
-                return float(np.log(value - lower) - np.log(upper - value))
-        return value
-
-    @property
-    def range_text(self) -> str:
-        return " … ".join(f"{b:g}".replace("inf", "∞").replace("-", "−") for b in self.bounds)
-
-
-def _bounds(who: str, bounds: Any, transform: str) -> tuple[float, float]:
-    least = 0.0 if transform == "positive" else -math.inf
-    try:
-        given = [b if b is None else float(b) for b in bounds]
-        lower, upper = (
-            x if b is None else b for b, x in zip(given, (least, math.inf), strict=True)
-        )
-    except (TypeError, ValueError):
-        raise MechidError(f"The bounds of {who} must be a pair, not {bounds!r}.") from None
-    if transform == "interval" and not (math.isfinite(lower) and math.isfinite(upper)):
-        raise MechidError(f"The transform 'interval' of {who} needs both bounds, not {bounds!r}.")
-    if not least <= lower < upper:
-        rule = "0 ≤ lower < upper" if transform == "positive" else "lower < upper"
-        raise MechidError(f"The bounds of {who} must be numbers with {rule}, not {bounds!r}.")
-    return lower, upper
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -210,7 +112,7 @@ class Parameters:
         if not maps:
             raise MechidError(f"Parameter '{name}' moves nothing: give addresses with factors.")
         found = [(a, m) for pattern, m in maps.items() for a in self._find(pattern)]
-        moves = tuple(Move(a, _checked_map(name, a, m)) for a, m in found)
+        moves = tuple(Move(a, checked_map(name, a, m)) for a, m in found)
         value = self._agreed(name, moves) if start is None else start
         new = Parameter(name, unit, value, bounds, transform, prior, moves)
         for move in moves:
@@ -389,7 +291,7 @@ class Parameters:
                 name = self.mechanism.bodies[b].name
                 raise MechidError(f"Body '{name}' has a first moment but no mass to write it with.")
             tens[b] = held[b] if b in self._physical else inertia.physical_from_linear(linear[b])
-        return _written(self.mechanism, layout, values, tens)
+        return written(self.mechanism, layout, values, tens)
 
     @cached_property
     def _programs(self) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:
@@ -458,67 +360,3 @@ class Parameters:
 def _columns(pairs: Iterable[Any]) -> tuple[Array, Array]:
     first, second = np.array(list(pairs), float).reshape(-1, 2).T
     return first, second
-
-
-def _checked_map(name: str, address: Address, map: Map) -> Map:
-    what = f"of '{address.name}' in parameter '{name}'"
-    if not callable(map):
-        factor = float(finite(map, (), f"The factor {what}"))
-        if factor == 0.0:
-            raise MechidError(f"The factor {what} is zero.")
-        return factor
-    try:
-        shape = jax.eval_shape(map, jax.ShapeDtypeStruct((), float)).shape
-    except Exception as error:
-        reason = str(error).partition("\n")[0]
-        raise MechidError(f"The function {what} cannot be traced by JAX: {reason}") from error
-    if shape != ():
-        raise MechidError(f"The function {what} must give one number, not shape {shape}.")
-    return map
-
-
-# Writing a vector of values into the parts of a mechanism
-
-
-def _written(m: Mechanism, layout: Layout, values: Array, tens: dict[int, Array]) -> Mechanism:
-    """A mechanism with a vector of values, and the ten physical numbers of some bodies."""
-    part = {name: layout.block(values, name) for name in layout.blocks}
-    rows = {kind: iter(part[kind]) for kind in (*TABLES, "coupling", "custom")}
-    bodies = [_weighed(b, tens[i]) if i in tens else b for i, b in enumerate(m.bodies)]
-    return replace(
-        m,
-        gravity=part["gravity"][0],
-        bodies=tuple(bodies),
-        joints=_placed(m.joints, part["joint_origin"], part["joint_tilt"]),
-        frames=_placed(m.frames, part["frame_origin"], part["frame_tilt"]),
-        couplings=tuple(_renewed(c, rows) for c in m.couplings),
-        elements=tuple(_renewed(e, rows) for e in m.elements),
-    )
-
-
-def _weighed(body: Body, ten: Array) -> Body:
-    xx, yy, zz, xy, xz, yz = ten[4:]
-    matrix = np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]])
-    return replace(body, mass=float(ten[0]), com=np.array(ten[1:4]), inertia=matrix)
-
-
-def _placed(parts: Iterable[Any], origins: Array, tilts: Array) -> tuple[Any, ...]:
-    """Joints or frames at new origins, turned by their tilts."""
-    moved = []
-    for part, origin, tilt in zip(parts, origins, tilts, strict=True):
-        angle = float(np.linalg.norm(tilt))
-        turn = rotation_about(tilt / angle, angle) if angle else np.eye(3)
-        moved.append(replace(part, origin=origin, rotation=part.rotation @ turn))
-    return tuple(moved)
-
-
-def _renewed(element: Any, rows: dict[str, Iterator[Array]]) -> Any:
-    """An element or a coupling with the next row of its kind."""
-    if isinstance(element, Custom):
-        pairs = tuple((name, float(next(rows["custom"])[0])) for name, _ in element.parameters)
-        return replace(element, parameters=pairs)
-    kinds = {part: kind for kind, part in TABLES.items()} | {Coupling: "coupling"}
-    if type(element) not in kinds:
-        return element
-    row = map(float, next(rows[kinds[type(element)]]))
-    return replace(element, **dict(zip(element.quantities, row, strict=True)))

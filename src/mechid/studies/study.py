@@ -85,3 +85,9 @@ def _set(name: str, settings: Settings, change: str) -> None:
     except (ValueError, KeyError):
         kind = {int: "a whole number", float: "a number", bool: "true or false"}[type(default)]
         raise MechidError(f"Setting {key} takes {kind}, not '{text}'.") from None
+
+
+def describe_settings(name: str) -> str:
+    """The settings of a study with their defaults, as --set takes them."""
+    module = importlib.import_module(f"mechid.studies.{name}")
+    return "  ".join(f"{key}={value}" for key, value in module.SETTINGS.items()) or "none"
