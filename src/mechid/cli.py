@@ -32,9 +32,7 @@ def study(
     change: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, what the study assumes")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="folder for figures (default out/NAME)")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="folder for figures (default out/NAME)")] = None,
 ) -> None:
     """Run one of the papers' experiments and print its figures beside ours."""
     from mechid.studies.study import STUDIES, describe_settings, run_study

@@ -47,9 +47,7 @@ def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
         require_float64()
         if not compiled:
             cpu = jax.default_backend() == "cpu"
-            compiled.append(
-                jax.jit(function, compiler_options=CPU_OPTIONS if cpu else None, **options)
-            )
+            compiled.append(jax.jit(function, compiler_options=CPU_OPTIONS if cpu else None, **options))
         return compiled[0](*args, **kwargs)
 
     call.compilations = lambda: compiled[0]._cache_size() if compiled else 0  # type: ignore[attr-defined]

@@ -285,9 +285,7 @@ def test_rates_with_the_crank_held(four_bar: Mechanism, a: float, branch: float)
 
 
 @pytest.mark.parametrize(("a", "branch"), [(-0.9, 1.0), (0.4, -1.0)])
-def test_free_rates_move_as_little_as_they_can(
-    four_bar: Mechanism, a: float, branch: float
-) -> None:
+def test_free_rates_move_as_little_as_they_can(four_bar: Mechanism, a: float, branch: float) -> None:
     wanted = np.array([1.0, -2.0, 0.5])
     v = project_rates(four_bar, four_bar_angles(a, branch), wanted)
     along = four_bar_slope(a, branch)

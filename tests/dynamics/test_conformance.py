@@ -55,8 +55,9 @@ def runs():
     def get(machine: str, stepper: str):
         if (machine, stepper) not in made:
             at = MACHINES[machine]()
-            made[machine, stepper] = at, simulate(
-                at.mechanism, STEPPERS[stepper](at.dt), 6, q=at.q, v=at.v, inputs=at.u
+            made[machine, stepper] = (
+                at,
+                simulate(at.mechanism, STEPPERS[stepper](at.dt), 6, q=at.q, v=at.v, inputs=at.u),
             )
         return made[machine, stepper]
 
@@ -91,8 +92,7 @@ def test_linearize_equals_differences_of_the_residual(runs, machine, stepper):
     step = 1e-5
     models = [low.model(low.values + s * step * direction) for s in (1.0, -1.0)]
     tangent = [
-        (a - b)[..., None] / (2 * step)
-        for a, b in zip(*(float_leaves(m) for m in models), strict=True)
+        (a - b)[..., None] / (2 * step) for a, b in zip(*(float_leaves(m) for m in models), strict=True)
     ]
     shape = (method.window + 1, method.nx(model))
     xs = _moved(method, xs, 0.01 * rng.normal(size=shape))
@@ -180,9 +180,7 @@ def test_rows_say_what_may_be_softened():
     assert kinds["spook"].count(RowKind.DYNAMIC) == 18
 
 
-@pytest.mark.parametrize(
-    "machine", [pytest.param(m, marks=pytest.mark.xdist_group(m)) for m in MACHINES]
-)
+@pytest.mark.parametrize("machine", [pytest.param(m, marks=pytest.mark.xdist_group(m)) for m in MACHINES])
 def test_all_steppers_converge_to_one_motion(machine):
     for row in convergence(2, [machine]):
         print(machine, row.stepper, row.errors, row.orders)

@@ -73,9 +73,7 @@ def machine(
         m.revolute("elbow", "arm", "forearm", axis=(0.6, 0, 0.8), **somewhere())
         .fixed("weld", "forearm", "tool", **somewhere())
         .prismatic("x", "world", "cart", axis=(0.8, 0.6, 0), **somewhere())
-        .universal(
-            "shoulder", "cart", "arm", axes="zy", coordinates=("theta", "psi"), **somewhere()
-        )
+        .universal("shoulder", "cart", "arm", axes="zy", coordinates=("theta", "psi"), **somewhere())
         .spherical("neck", "boom", "bob", **somewhere())
         .revolute("mast", "world", "boom", axis="-y", **somewhere())
         .frame("grip", "tool", **somewhere())
@@ -263,9 +261,7 @@ def gradient(function, q: np.ndarray) -> np.ndarray:
 
 def line_energy(spring: dict[str, float], first: str, second: str):
     e = lambda q: length(first, second)(q) - spring["rest"]  # noqa: E731
-    return lambda q: (
-        0.5 * spring["stiffness"] * e(q) ** 2 + 0.25 * spring.get("cubic", 0.0) * e(q) ** 4
-    )
+    return lambda q: 0.5 * spring["stiffness"] * e(q) ** 2 + 0.25 * spring.get("cubic", 0.0) * e(q) ** 4
 
 
 CASES = pytest.mark.parametrize("p", list(POINTS.values()), ids=list(POINTS))
@@ -521,8 +517,6 @@ def test_the_slope_of_friction_at_rest_is_that_of_its_breakaway(exponent: float)
 
 def test_the_variants_share_one_shape() -> None:
     """Else each would be compiled on its own."""
-    shapes = [
-        [leaf.shape for leaf in jax.tree.leaves(m.lower())] for m in (MACHINE, machine(springs=0))
-    ]
+    shapes = [[leaf.shape for leaf in jax.tree.leaves(m.lower())] for m in (MACHINE, machine(springs=0))]
     assert shapes[0] == shapes[1]
     assert {type(e) for e in MACHINE.elements} == set(get_args(Element))

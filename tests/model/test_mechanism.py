@@ -446,9 +446,7 @@ BUILDER_CALLS: dict[str, Callable[[Mechanism], Mechanism]] = {
 def snapshot(m: Mechanism) -> str:
     parts = {f.name: getattr(m, f.name) for f in dataclasses.fields(m)}
     names = [m.coordinate_names, m.input_names, m.constraint_names, m.frame_names, m._joint_of]
-    return json.dumps(
-        [parts, names], default=lambda x: x.tolist() if hasattr(x, "tolist") else str(x)
-    )
+    return json.dumps([parts, names], default=lambda x: x.tolist() if hasattr(x, "tolist") else str(x))
 
 
 @pytest.mark.parametrize("call", BUILDER_CALLS)

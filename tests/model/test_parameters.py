@@ -145,9 +145,7 @@ def test_nothing_free_gives_the_mechanism_itself():
 
 
 def test_the_start_is_the_mechanism(everything):
-    np.testing.assert_allclose(
-        everything.values(everything.theta0), own_values(ARM), rtol=1e-13, atol=1e-15
-    )
+    np.testing.assert_allclose(everything.values(everything.theta0), own_values(ARM), rtol=1e-13, atol=1e-15)
 
 
 def test_a_kind_in_front_tells_a_joint_from_a_frame():
@@ -216,12 +214,7 @@ def test_tangent_equals_finite_differences(everything, seed):
 
 
 def test_bind_is_the_same_traced_and_differentiable():
-    free = (
-        Parameters(ARM)
-        .free("link2.mass", transform="positive")
-        .free("theta1.tilt.y")
-        .free_inertia("tool")
-    )
+    free = Parameters(ARM).free("link2.mass", transform="positive").free("theta1.tilt.y").free_inertia("tool")
     theta = moved(free)
 
     def pseudo(x):
@@ -264,11 +257,7 @@ def test_transforms_there_and_back(transform, bounds, theta):
 
 
 def test_large_numbers_do_not_poison_the_slopes_of_others():
-    free = (
-        Parameters(ARM)
-        .free("theta1.stiffness", start=1e4)
-        .free("theta1.damping", transform="positive")
-    )
+    free = Parameters(ARM).free("theta1.stiffness", start=1e4).free("theta1.damping", transform="positive")
     assert np.all(np.isfinite(free.tangent(free.theta0)))
     assert np.all(np.isfinite(jax.grad(lambda x: free.numbers(x).sum())(free.theta0)))
 
@@ -346,9 +335,7 @@ def test_the_written_mechanism_lowers_to_the_bound_model(everything):
     for a, b in zip(jax.tree.leaves(bound), jax.tree.leaves(lowered), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-13)
     before = jax.tree.leaves(ARM.lower())
-    changed = [
-        np.any(np.asarray(a) != b) for a, b in zip(jax.tree.leaves(bound), before, strict=True)
-    ]
+    changed = [np.any(np.asarray(a) != b) for a, b in zip(jax.tree.leaves(bound), before, strict=True)]
     assert sum(changed) >= 10  # motion, inertia, gravity, springs, dampers, friction, …
     assert ARM.bodies[1].mass == 2.0
 

@@ -77,8 +77,7 @@ def test_every_kind_of_part_shows_its_numbers_with_units() -> None:
         "           · friction psi: coulomb 0.1 N·m, breakaway 0.15 N·m, "
         "stribeck velocity 0.1 rad/s, "
         "stribeck exponent 2, friction width 0.01 rad/s",
-        "           · motor psi.motor: gain 0.03 N·m/input, gear ratio 50, "
-        "rotor inertia 1e-05 kg·m²",
+        "           · motor psi.motor: gain 0.03 N·m/input, gear ratio 50, rotor inertia 1e-05 kg·m²",
         "      └─ plate [0.25 kg] by fixed weld",
         "coupling gear: psi = 0.5 + -2·theta + 0.25·theta^3",
         "drive slide.drive: slide follows its input",

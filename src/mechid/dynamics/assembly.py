@@ -74,6 +74,8 @@ def project_rates(
 
 def check_start(mechanism: Mechanism, model: TreeModel, q: Array, v: Array) -> None:
     """Refuse a start that leaves a loop open or tears it apart."""
+    if not mechanism.constraint_names:
+        return
     closure, slope = _rows(model, mechanism, q)
     rates = slope[: _undriven(mechanism)] @ v
     for what, values, unit, allowed, remedy in (
@@ -116,9 +118,7 @@ def _by_points(mechanism: Mechanism) -> Mechanism | None:
     return dataclasses.replace(mechanism, loops=loops)
 
 
-def _project(
-    mechanism: Mechanism, model: TreeModel, q: Array, start: Array, free: np.ndarray
-) -> Array:
+def _project(mechanism: Mechanism, model: TreeModel, q: Array, start: Array, free: np.ndarray) -> Array:
     """Damped Gauss–Newton onto the constraint, moving as little as it can."""
     q, damping = q.copy(), 1e-3
     h, slope = _rows(model, mechanism, q)
@@ -150,8 +150,7 @@ def _check_closed(mechanism: Mechanism, q: Array, hold: Sequence[str]) -> None:
     others = len({loop for loop, _ in gaps} - {name})
     more = f" ({others} more stay open)" if others else ""
     raise MechidError(
-        f"Loop '{name}' cannot be closed{held}: it stays open by "
-        f"{gaps[name, unit]:.3g} {unit}{more}."
+        f"Loop '{name}' cannot be closed{held}: it stays open by {gaps[name, unit]:.3g} {unit}{more}."
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from mechid.dynamics.loops import Attached, point_jacobian, points
-from mechid.dynamics.tree import Array, Kinematics, TreeArrays, cross, force_cross
+from mechid.dynamics.loops import Attached, LoopArrays, point_jacobian, points
+from mechid.dynamics.tree import Array, Kinematics, cross, force_cross
 
 
 class FrictionRows(NamedTuple):
@@ -41,7 +42,10 @@ class CustomRow(NamedTuple):
     """the element's parameters"""
 
 
-class ElementArrays(TreeArrays, Protocol):
+@dataclass(frozen=True, eq=False)
+class ElementArrays(LoopArrays):
+    """What elements need of a model."""
+
     potential: Array
     """(n, 5) coefficients of each coordinate's spring potential, a quartic"""
     armature: Array
@@ -53,9 +57,12 @@ class ElementArrays(TreeArrays, Protocol):
     line_springs: LineSprings
     wrenches: Wrenches
     frame_link: Array
+    """(f,) coordinate that carries each frame: world, bodies, named frames; n is the world"""
     frame_pose: Array
+    """(f, 4, 4) in that coordinate's frame"""
     customs: tuple[CustomRow, ...]
-    functions: tuple[tuple[object, bool], ...]
+    functions: tuple[tuple[Any, bool], ...]
+    """user-written elements: function, whether it is a potential (static)"""
 
 
 class ForceDerivatives(NamedTuple):

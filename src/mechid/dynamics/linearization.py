@@ -16,7 +16,7 @@ import numpy as np
 from mechid.compile import jit
 from mechid.dynamics.model import Model
 from mechid.dynamics.simulate import PIECE, Controller, Trajectory
-from mechid.dynamics.stepper import Stepper, Transition, model_tangent
+from mechid.dynamics.stepper import Stepper, Transition, along, model_tangent
 from mechid.dynamics.tree import Array
 
 Bind = Callable[[Array], Model]
@@ -32,9 +32,7 @@ class Sensitivities(NamedTuple):
     """(N, nz, nθ)"""
 
 
-def transitions(
-    trajectory: Trajectory, bind: Bind | None = None, theta: Array | None = None
-) -> Transition:
+def transitions(trajectory: Trajectory, bind: Bind | None = None, theta: Array | None = None) -> Transition:
     """A_k, B_u, B_θ of every step, stacked (open loop: inputs held)."""
     tangent = None if bind is None else _tangent(bind, jnp.asarray(theta))
     windows = _windows(trajectory)
@@ -52,7 +50,8 @@ def transitions(
             pick,
             tangent,
         )
-        parts.append(jax.tree.map(lambda a, m=min(PIECE, n - first): np.asarray(a)[:m], out))
+        count = min(PIECE, n - first)
+        parts.append(jax.tree.map(lambda a, m=count: np.asarray(a)[:m], out))
     return jax.tree.map(lambda *a: np.concatenate(a), *parts)
 
 
@@ -146,15 +145,17 @@ def _sensitivities_piece(
         by = stepper.transition(xs, z, u, t, k, model, tangent)
         du = jnp.zeros((u.shape[0], past.shape[-1]))
         if controller is not None:
-            newest = jax.tree.map(lambda a: a[-2], xs)
+            newest, law = jax.tree.map(lambda a: a[-2], xs), controller
 
-            def control(d: Array) -> Array:
+            def control(d: Array, model: Model) -> Array:
                 x = stepper.retract(newest, d)
                 q = stepper.positions(model, x)
                 rates = stepper.velocities(model, x, u, jnp.zeros(model.driven.shape[0]))
-                return jnp.asarray(controller(t, q, rates), float)
+                return jnp.asarray(law(t, q, rates), float)
 
-            du = jax.jacfwd(control)(jnp.zeros(stepper.nx(model))) @ past[-1]
+            still = jnp.zeros(stepper.nx(model))
+            du = jax.jacfwd(control)(still, model) @ past[-1]
+            du += along(lambda m: control(still, m), model, tangent, u)
         dx = jnp.einsum("wij,wjp->ip", by.A, past) + by.B_u @ du + by.B_theta
         dz = jnp.einsum("wij,wjp->ip", by.z_x, past) + by.z_u @ du + by.z_theta
         return jnp.concatenate([past[1:], dx[None]]), (dx, dz)

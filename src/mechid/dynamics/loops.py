@@ -6,7 +6,8 @@ j ≤ i ≤ e:  ∂x/∂q_i = ω_i × x + s_i,  ∂²x/∂q_i∂q_j = ω_j × �
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -23,7 +24,10 @@ class Attached(NamedTuple):
     """(r, 3) in that coordinate's frame, m (or 1 for a direction)"""
 
 
-class LoopArrays(TreeArrays, Protocol):
+@dataclass(frozen=True, eq=False)
+class LoopArrays(TreeArrays):
+    """What constraints need of a model."""
+
     row_direction: Attached
     row_to: Attached
     row_start: Attached

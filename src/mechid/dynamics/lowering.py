@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mechid.compile import jit, require_float64
+from mechid.compile import require_float64
 from mechid.dynamics.elements import Wrenches
 from mechid.dynamics.model import TreeModel
 from mechid.dynamics.prepare import MaximalTopology, RowTopology, Topology, prepare
@@ -18,8 +18,6 @@ from mechid.model import addresses
 from mechid.model.geometry import Array, perpendicular
 from mechid.model.mechanism import WORLD, Mechanism
 from mechid.model.parts import Custom, Joint, LineSpring, Motor, Wrench
-
-_prepare = jit(prepare)
 
 
 def lower(mechanism: Mechanism) -> TreeModel:
@@ -42,8 +40,8 @@ class Lowering:
         self._joint_of = {j.child: j for j in mechanism.joints}
 
     def model(self, values: Array | None = None) -> TreeModel:
-        """The model for a vector of values (by default the mechanism's own), through the compiled program."""
-        return _prepare(self.topology, self.values if values is None else values)
+        """The model for a vector of values (by default the mechanism's own)."""
+        return prepare(self.topology, self.values if values is None else np.asarray(values))
 
     def carrier(self, body: str) -> int:
         """The coordinate that carries a body; n for the world."""
@@ -131,8 +129,7 @@ class Lowering:
             "line_frames": np.array(lines, dtype=int).reshape(-1, 2),
             "wrenches": wrenches,
             "custom_index": tuple(
-                np.array([self.index[c] for c in e.coordinates], dtype=int)
-                for e in self._of(Custom)
+                np.array([self.index[c] for c in e.coordinates], dtype=int) for e in self._of(Custom)
             ),
         }
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from mechid.dynamics import elements, loops, tree
-from mechid.dynamics.elements import CustomRow, FrictionRows, LineSprings, Wrenches
+from mechid.dynamics.elements import ElementArrays
 from mechid.dynamics.loops import Attached
 from mechid.dynamics.tree import Array
 
@@ -88,37 +88,10 @@ class Model(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class TreeModel:
-    """A mechanism as arrays. Its fields are documented where they are used (tree, loops, elements)."""
+class TreeModel(ElementArrays):
+    """A mechanism as arrays: those of the tree, of its loops and of its elements."""
 
-    jumps: Array
-    ancestry: Array
-    motion: Array
-    axis: Array
-    revolute: Array
-    pseudo: Array
-    gravity: Array
-    potential: Array
-    armature: Array
-    damping: Array
-    motor: Array
-    friction: FrictionRows
-    line_springs: LineSprings
-    wrenches: Wrenches
-    customs: tuple[CustomRow, ...]
-    row_direction: Attached
-    row_to: Attached
-    row_start: Attached
-    coupling_index: Array
-    coupling: Array
-    drive_index: Array
-    frame_link: Array
-    """(f,) coordinate that carries each frame: world, bodies, named frames; n is the world"""
-    frame_pose: Array
-    """(f, 4, 4) in that coordinate's frame"""
     maximal: Maximal
-    functions: tuple[tuple[Any, bool], ...]
-    """user-written elements: function, whether it is a potential (static)"""
 
     @property
     def nq(self) -> int:

@@ -1,23 +1,22 @@
 """From topology and a vector of values to the arrays of a `TreeModel`.
 
-A differentiable function that runs once a simulation, not once a step: bodies behind fixed joints are fused into
-what carries them, springs on one coordinate are summed into one polynomial, motors into one matrix.
+A differentiable function that runs once a simulation, not once a step: bodies behind fixed joints are fused
+into what carries them, springs on one coordinate are summed into one polynomial, motors into one matrix. With
+plain numbers it runs in NumPy, so that lowering a mechanism needs no compiler.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
+import numpy as np
 
 from mechid.dynamics.elements import CustomRow, FrictionRows, LineSprings, Wrenches
 from mechid.dynamics.loops import Attached
 from mechid.dynamics.model import Maximal, TreeModel
-from mechid.dynamics.rotations import rotation_of_vector, skew
-from mechid.dynamics.tree import Array, compose
+from mechid.model.geometry import skew
 from mechid.model.inertia import pseudo_from_linear
 
 
@@ -52,7 +51,7 @@ class MaximalTopology(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Topology:
-    """Integer arrays of a mechanism. `blocks`, `functions`, `custom_sizes` and `nu` are static."""
+    """Integer arrays of a mechanism, in NumPy."""
 
     jumps: Any
     ancestry: Any
@@ -88,50 +87,40 @@ class Topology:
     nu: int
 
 
-_META = ("blocks", "functions", "custom_sizes", "nu")
-jax.tree_util.register_dataclass(
-    Topology,
-    data_fields=[f.name for f in dataclasses.fields(Topology) if f.name not in _META],
-    meta_fields=list(_META),
-)
-
-
-def prepare(top: Topology, values: Array) -> TreeModel:
-    """The model for a vector of values."""
-    top = jax.tree.map(jnp.asarray, top)
+def prepare(top: Topology, values: Any) -> TreeModel:
+    """The model for a vector of values: at once in NumPy, or traced and differentiable in JAX."""
+    xp = np if isinstance(values, np.ndarray) else jnp
     part = {
         name: values[offset : offset + rows * columns].reshape(rows, columns)
         for name, offset, rows, columns in top.blocks
     }
     n = top.axis.shape[0]
-    joint = _poses(part["joint_origin"], part["joint_rotation"], part["joint_tilt"])
-    body = _body_poses(top, joint)
-    frame = _frame_poses(top, part, body)
-    motion = _motion(top, joint, body)
-    gear, gain = part["motor"][:, 1], part["motor"][:, 0]
+    joint = _poses(xp, part["joint_origin"], part["joint_rotation"], part["joint_tilt"])
+    body = _body_poses(xp, top, joint)
+    frame = _frame_poses(xp, top, part, body)
+    motion = _motion(xp, top, joint, body)
+    gear, gain, rotor = part["motor"][:, 1], part["motor"][:, 0], part["motor"][:, 2]
 
-    def attached(index: Array, vector: Any, *, point: bool) -> Attached:
+    def attached(index: Any, vector: Any, *, point: bool) -> Attached:
         pose = frame[index]
-        turned = jnp.einsum("rij,rj->ri", pose[:, :3, :3], vector)
-        return Attached(top.frame_link[index], turned + point * pose[:, :3, 3])
+        return Attached(top.frame_link[index], _turned(xp, pose, vector) + point * pose[:, :3, 3])
 
-    line_start, line_end = (
-        attached(index, jnp.zeros((index.shape[0], 3)), point=True) for index in top.line_frames.T
-    )
+    lines = [attached(i, np.zeros((len(i), 3)), point=True) for i in top.line_frames.T]
     return TreeModel(
         jumps=top.jumps,
         ancestry=top.ancestry,
         motion=motion,
         axis=top.axis,
         revolute=top.revolute,
-        pseudo=_pseudo(top, part["rigid"], body),
+        pseudo=_pseudo(xp, top, part["rigid"], body),
         gravity=part["gravity"][0],
-        potential=_spring_potential(top, part["spring"]),
-        armature=_armature(top, part["motor"], part["armature"]),
-        damping=jnp.zeros((n, 2)).at[top.damper_index].add(part["damper"]),
-        motor=jnp.zeros((n, top.nu)).at[top.motor_index, top.motor_input].add(gain * gear),
+        potential=_summed(xp, (n, 5), top.spring_index, _spring_potential(xp, part["spring"])),
+        armature=_summed(xp, (n,), top.motor_index, gear**2 * rotor)
+        + _summed(xp, (n,), top.armature_index, part["armature"][:, 0]),
+        damping=_summed(xp, (n, 2), top.damper_index, part["damper"]),
+        motor=_summed(xp, (n, top.nu), (top.motor_index, top.motor_input), gain * gear),
         friction=FrictionRows(top.friction_index, part["friction"]),
-        line_springs=LineSprings(line_start, line_end, part["line_spring"]),
+        line_springs=LineSprings(*lines, part["line_spring"]),
         wrenches=top.wrenches,
         customs=_customs(top, part["custom"][:, 0]),
         row_direction=attached(*top.row_direction, point=False),
@@ -142,48 +131,62 @@ def prepare(top: Topology, values: Array) -> TreeModel:
         drive_index=top.drive_index,
         frame_link=top.frame_link,
         frame_pose=frame,
-        maximal=_maximal(top.maximal, motion[0]),
+        maximal=_maximal(xp, top.maximal, motion[0]),
         functions=top.functions,
     )
 
 
-def _body_poses(top: Topology, joint: Array) -> Array:
+def _summed(xp: Any, shape: tuple[int, ...], index: Any, rows: Any) -> Any:
+    """Zeros of a shape with rows added at indices."""
+    if xp is jnp:
+        return jnp.zeros(shape).at[index].add(rows)
+    total = np.zeros(shape)
+    np.add.at(total, index, rows)
+    return total
+
+
+def _turned(xp: Any, pose: Any, vectors: Any) -> Any:
+    return (pose[:, :3, :3] @ vectors[:, :, None])[:, :, 0]
+
+
+def _body_poses(xp: Any, top: Topology, joint: Any) -> Any:
     """Each body in the frame of the coordinate that carries it; the world comes last."""
     fixed = top.body_fixed[:, None, None]
-    own = fixed * joint[top.body_joint] + (1.0 - fixed) * jnp.eye(4)
-    return compose(jnp.concatenate([own, jnp.eye(4)[None]]), top.fixed_jumps)
+    own = fixed * joint[top.body_joint] + (1.0 - fixed) * np.eye(4)
+    poses = xp.concatenate([own, np.eye(4)[None]])
+    for jump in top.fixed_jumps:
+        poses = poses[jump] @ poses
+    return poses
 
 
-def _frame_poses(top: Topology, part: dict[str, Array], body: Array) -> Array:
-    named = _poses(part["frame_origin"], part["frame_rotation"], part["frame_tilt"])
-    own = jnp.broadcast_to(jnp.eye(4), (top.frame_body.shape[0] - named.shape[0], 4, 4))
-    return body[top.frame_body] @ jnp.concatenate([own, named])
+def _frame_poses(xp: Any, top: Topology, part: dict[str, Any], body: Any) -> Any:
+    named = _poses(xp, part["frame_origin"], part["frame_rotation"], part["frame_tilt"])
+    own = np.broadcast_to(np.eye(4), (top.frame_body.shape[0] - named.shape[0], 4, 4))
+    return body[top.frame_body] @ xp.concatenate([own, named])
 
 
-def _motion(top: Topology, joint: Array, body: Array) -> Array:
+def _motion(xp: Any, top: Topology, joint: Any, body: Any) -> Any:
     """Each coordinate's transform to its parent as constant + sin + (1 − cos) + linear parts."""
     begins = top.first_of_joint >= 0
-    k = jnp.where(begins, top.first_of_joint, 0)
-    place = body[top.joint_parent[k]] @ joint[k]
-    place = jnp.where(begins[:, None, None], place, jnp.eye(4))
-    n = top.axis.shape[0]
-    K = jnp.zeros((n, 4, 4)).at[:, :3, :3].set(jax.vmap(skew)(top.axis))
-    slide = jnp.zeros((n, 4, 4)).at[:, :3, 3].set(top.axis)
+    k = np.where(begins, top.first_of_joint, 0)
+    place = xp.where(begins[:, None, None], body[top.joint_parent[k]] @ joint[k], np.eye(4))
+    K, slide = np.zeros((2, top.axis.shape[0], 4, 4))
+    K[:, :3, :3] = [skew(a) for a in top.axis]
+    slide[:, :3, 3] = top.axis
     turn = top.revolute[:, None, None]
-    parts = jnp.stack([jnp.broadcast_to(jnp.eye(4), K.shape), turn * K, turn * K @ K, (1 - turn) * slide])
-    return place @ parts
+    return place @ np.stack([np.broadcast_to(np.eye(4), K.shape), turn * K, turn * K @ K, (1 - turn) * slide])
 
 
-def _pseudo(top: Topology, rigid: Array, body: Array) -> Array:
+def _pseudo(xp: Any, top: Topology, rigid: Any, body: Any) -> Any:
     """Pseudo-inertias of all bodies that a coordinate carries, in its frame. What the world carries rests."""
     pose = body[:-1]
-    moved = pose @ pseudo_from_linear(rigid) @ jnp.swapaxes(pose, -1, -2)
+    moved = pose @ pseudo_from_linear(rigid) @ xp.swapaxes(pose, -1, -2)
     n = top.axis.shape[0]
-    return jnp.zeros((n + 1, 4, 4)).at[top.body_carrier].add(moved)[:n]
+    return _summed(xp, (n + 1, 4, 4), top.body_carrier, moved)[:n]
 
 
-def _spring_potential(top: Topology, spring: Array) -> Array:
-    """½ k (q − r)² + ¼ k₃ (q − r)⁴ of every spring, as one polynomial a coordinate."""
+def _spring_potential(xp: Any, spring: Any) -> Any:
+    """½ k (q − r)² + ¼ k₃ (q − r)⁴ of every spring as a polynomial; those of one coordinate add up."""
     k, k3, r = spring.T
     coefficients = [
         0.5 * k * r**2 + 0.25 * k3 * r**4,
@@ -192,17 +195,10 @@ def _spring_potential(top: Topology, spring: Array) -> Array:
         -k3 * r,
         0.25 * k3,
     ]
-    empty = jnp.zeros((top.axis.shape[0], 5))
-    return empty.at[top.spring_index].add(jnp.stack(coefficients, -1))
+    return xp.stack(coefficients, -1)
 
 
-def _armature(top: Topology, motor: Array, armature: Array) -> Array:
-    gear, rotor = motor[:, 1], motor[:, 2]
-    total = jnp.zeros(top.axis.shape[0]).at[top.motor_index].add(gear**2 * rotor)
-    return total.at[top.armature_index].add(armature[:, 0])
-
-
-def _customs(top: Topology, values: Array) -> tuple[CustomRow, ...]:
+def _customs(top: Topology, values: Any) -> tuple[CustomRow, ...]:
     rows, at = [], 0
     for index, size in zip(top.custom_index, top.custom_sizes, strict=True):
         rows.append(CustomRow(index, values[at : at + size]))
@@ -210,13 +206,11 @@ def _customs(top: Topology, values: Array) -> tuple[CustomRow, ...]:
     return tuple(rows)
 
 
-def _maximal(top: MaximalTopology, placement: Array) -> Maximal:
+def _maximal(xp: Any, top: MaximalTopology, placement: Any) -> Maximal:
     """Joint rows between bodies, in the bodies' frames."""
     place = placement[top.first]
     at = place[top.row_body]
-    world = top.row_world[:, None] > 0
-    point = top.row_point[:, None] > 0
-    turned = jnp.einsum("rij,rj->ri", at[:, :3, :3], top.row_direction)
+    world, point = top.row_world[:, None] > 0, top.row_point[:, None] > 0
     parent, none = top.parent[top.row_body], top.link.shape[0]
     return Maximal(
         link=top.link,
@@ -228,19 +222,34 @@ def _maximal(top: MaximalTopology, placement: Array) -> Maximal:
         component=top.component,
         sign=top.sign,
         row_direction=Attached(
-            jnp.where(world[:, 0], none, parent), jnp.where(world, top.row_direction, turned)
+            xp.where(world[:, 0], none, parent),
+            xp.where(world, top.row_direction, _turned(xp, at, top.row_direction)),
         ),
         row_to=Attached(top.row_body, top.row_to),
-        row_start=Attached(
-            jnp.where(point[:, 0], parent, top.row_body), jnp.where(point, at[:, :3, 3], 0.0)
-        ),
+        row_start=Attached(xp.where(point[:, 0], parent, top.row_body), xp.where(point, at[:, :3, 3], 0.0)),
     )
 
 
-def _poses(origin: Array, rotation: Array, tilt: Array) -> Array:
-    """4×4 poses: the given rotation, then a small tilt about the frame's own axes."""
+def _poses(xp: Any, origin: Any, rotation: Any, tilt: Any) -> Any:
+    """4×4 poses: the given rotation, then a small tilt (a rotation vector) about the frame's own axes."""
     count = origin.shape[0]
-    turned = rotation.reshape(count, 3, 3) @ jax.vmap(rotation_of_vector)(tilt)
-    top = jnp.concatenate([turned, origin[:, :, None]], -1)
-    bottom = jnp.broadcast_to(jnp.array([[[0.0, 0.0, 0.0, 1.0]]]), (count, 1, 4))
-    return jnp.concatenate([top, bottom], -2)
+    turned = rotation.reshape(count, 3, 3) @ _rotations(xp, tilt)
+    top = xp.concatenate([turned, origin[:, :, None]], -1)
+    bottom = np.broadcast_to(np.array([0.0, 0.0, 0.0, 1.0]), (count, 1, 4))
+    return xp.concatenate([top, bottom], -2)
+
+
+def _rotations(xp: Any, vectors: Any) -> Any:
+    """exp of rotation vectors, smooth at zero: 1 + (sin φ/φ) K + ((1 − cos φ)/φ²) K²."""
+    squared = (vectors**2).sum(-1)
+    small = squared < 1e-6
+    angle = xp.sqrt(xp.where(small, 1.0, squared))
+    one = xp.where(small, 1.0 - squared / 6.0 + squared**2 / 120.0, xp.sin(angle) / angle)
+    two = xp.where(small, 0.5 - squared / 24.0 + squared**2 / 720.0, (1.0 - xp.cos(angle)) / angle**2)
+    K = vectors @ LEVI_CIVITA
+    K = K.reshape(-1, 3, 3)
+    return np.eye(3) + one[:, None, None] * K + two[:, None, None] * (K @ K)
+
+
+LEVI_CIVITA = np.stack([skew(e) for e in np.eye(3)]).reshape(3, 9)
+"""vector → its cross product matrix, flattened"""

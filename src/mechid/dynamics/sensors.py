@@ -130,9 +130,7 @@ class FunctionSensor(_Plain):
 
 for _kind in (JointVelocity, JointForce, FramePosition, FrameVelocity, FramePose, Reaction):
     jax.tree_util.register_dataclass(_kind, data_fields=["index"], meta_fields=[])
-jax.tree_util.register_dataclass(
-    JointPosition, data_fields=["index", "revolute"], meta_fields=[]
-)
+jax.tree_util.register_dataclass(JointPosition, data_fields=["index", "revolute"], meta_fields=[])
 jax.tree_util.register_dataclass(FunctionSensor, data_fields=[], meta_fields=["function"])
 
 

@@ -277,9 +277,7 @@ def _advance_piece(
             last = jax.tree.map(lambda a: a[-3:], c.history)
             guess = stepper.predict(last, c.zs, c.k + 1)
             s = stepper.step(xs, w, c.t, c.k, model, guess)
-            return _Out(
-                s.state, s.z, w, s.iterations, s.residual, s.outcome, jnp.asarray(True)
-            )
+            return _Out(s.state, s.z, w, s.iterations, s.residual, s.outcome, jnp.asarray(True))
 
         def skip() -> _Out:
             zero = jnp.zeros_like(c.zs[-1])

@@ -128,7 +128,13 @@ class Spook(Stepper):
     # One step
 
     def residual(
-        self, xs: State, z: Array, u: Array, t: Array, k: Array, model: TreeModel  # type: ignore[override]
+        self,
+        xs: State,
+        z: Array,
+        u: Array,
+        t: Array,
+        k: Array,
+        model: TreeModel,  # type: ignore[override]
     ) -> Array:
         x0, x1 = (jax.tree.map(lambda a, i=i: a[i], xs) for i in (0, 1))
         h = self.step_size(k)
@@ -141,7 +147,13 @@ class Spook(Stepper):
         return jnp.concatenate([mass @ new - rows.G.T @ z - impulse, kinematic, closing])
 
     def step(
-        self, xs: State, u: Array, t: Array, k: Array, model: TreeModel, guess: tuple[State, Array]  # type: ignore[override]
+        self,
+        xs: State,
+        u: Array,
+        t: Array,
+        k: Array,
+        model: TreeModel,
+        guess: tuple[State, Array],  # type: ignore[override]
     ) -> StepResult:
         x0 = jax.tree.map(lambda a: a[-1], xs)
         h = self.step_size(k)
@@ -180,14 +192,10 @@ class Spook(Stepper):
         linear = self.compliance
         turning = linear if self.rotational_compliance is None else self.rotational_compliance
         sigma = 4.0 / h**2 * gamma * jnp.where(rows.turning > 0, turning, linear)
-        target = jnp.where(
-            rows.driven > 0, -rows.g / h, -4.0 / h * gamma * rows.g + gamma * (rows.G @ v)
-        )
+        target = jnp.where(rows.driven > 0, -rows.g / h, -4.0 / h * gamma * rows.g + gamma * (rows.G @ v))
         return sigma, target
 
-    def _forward(
-        self, x: State, u: Array, t: Array, h: Array, model: TreeModel
-    ) -> tuple[Array, Array, Rows]:
+    def _forward(self, x: State, u: Array, t: Array, h: Array, model: TreeModel) -> tuple[Array, Array, Rows]:
         """The mass matrix, M v + h f, and the constraint rows at a state."""
         at = _bodies(model, x)
         joints = _joints(model, at)
@@ -366,7 +374,6 @@ def _frame_forces(model: TreeModel, x: State, at: Bodies, u: Array) -> Array:
     return total[:, :count]
 
 
-
 def _constraints(model: TreeModel, at: Bodies, q: Array, rates: Array, u: Array) -> Rows:
     """Joints, loops, couplings and drives."""
     own = model.maximal
@@ -401,9 +408,7 @@ def _points(at: Bodies, where: Attached) -> Array:
     return turned + take(at.p, where.link)
 
 
-def _geometric(
-    at: Bodies, direction: Attached, to: Attached, start: Attached
-) -> tuple[Array, Array]:
+def _geometric(at: Bodies, direction: Attached, to: Attached, start: Attached) -> tuple[Array, Array]:
     """n·(x_b − x_a) and its Jacobian by the bodies' velocities."""
     count = at.mass.shape[0]
     n = jnp.einsum("rij,rj->ri", take(at.R, direction.link), direction.vector)

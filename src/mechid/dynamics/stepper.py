@@ -227,9 +227,7 @@ def implicit(blocks: Blocks) -> Transition:
     ends = np.cumsum([nx] * window + [blocks.u.shape[-1]])
     *by_x, by_u, by_theta = jnp.split(solved, ends, axis=-1)
     A = jnp.stack(by_x)
-    return Transition(
-        A[:, :nx], by_u[:nx], by_theta[:nx], A[:, nx:], by_u[nx:], by_theta[nx:]
-    )
+    return Transition(A[:, :nx], by_u[:nx], by_theta[:nx], A[:, nx:], by_u[nx:], by_theta[nx:])
 
 
 # Parameters enter through the model's float leaves.

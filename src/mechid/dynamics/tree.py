@@ -17,7 +17,8 @@ compile time does not grow with the number of joints and one program serves ever
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +26,8 @@ import jax.numpy as jnp
 Array = jax.Array
 
 
-class TreeArrays(Protocol):
+@dataclass(frozen=True, eq=False)
+class TreeArrays:
     """What the tree's formulas need of a model."""
 
     jumps: Array
@@ -83,7 +85,7 @@ def compose(poses: Array, jumps: Array) -> Array:
 
 def take(array: Array, index: Array) -> Array:
     """array[index] for indices known to be valid: no code for negative or too large ones."""
-    return array.at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
+    return jnp.asarray(array).at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
 def kinematics(tree: TreeArrays, q: Array) -> Kinematics:
@@ -129,9 +131,7 @@ def lagrangian_terms(tree: TreeArrays, now: Motion) -> LagrangianTerms:
     """∂L/∂q and ∂L/∂v of kinetic energy and gravity."""
     S = now.at.twist_axes
     weight = _weight(tree, now)
-    return LagrangianTerms(
-        jnp.sum(S * weight - now.U * now.momentum, -1), jnp.sum(S * now.momentum, -1)
-    )
+    return LagrangianTerms(jnp.sum(S * weight - now.U * now.momentum, -1), jnp.sum(S * now.momentum, -1))
 
 
 def lagrangian_hessian(tree: TreeArrays, now: Motion) -> LagrangianHessian:

@@ -135,9 +135,7 @@ class Variational(Stepper):
             closure, _ = model.constraint(q1, u)
             scale = jnp.maximum(jnp.max(jnp.abs(p0)), jnp.max(jnp.abs(left)))
             allowed = self.absolute_tolerance + self.relative_tolerance * scale
-            tolerance = jnp.concatenate(
-                [jnp.full(n, allowed), jnp.full(model.nc, self.absolute_tolerance)]
-            )
+            tolerance = jnp.concatenate([jnp.full(n, allowed), jnp.full(model.nc, self.absolute_tolerance)])
             return jnp.concatenate([p0 + left - slope0.T @ lam, closure]), tolerance, right
 
         def jacobian(y: Array) -> Array:

@@ -90,8 +90,10 @@ class Layout:
             for a in self.addresses
             for full in [a.qualified if "/" in pattern else a.name]
             if fnmatch.fnmatchcase(full, pattern)
-            or fnmatch.fnmatchcase(full.rpartition(".")[0], pattern)
-            and full.rpartition(".")[2] in _COMPONENTS
+            or (
+                fnmatch.fnmatchcase(full.rpartition(".")[0], pattern)
+                and full.rpartition(".")[2] in _COMPONENTS
+            )
         ]
         if not matched:
             raise self._unknown(pattern)
@@ -99,8 +101,7 @@ class Layout:
         twice = sorted({a.qualified for a in matched if count[a.name] > 1})
         if twice:
             raise MechidError(
-                f"Address '{pattern}' is ambiguous: it could mean {choices(twice)}. "
-                "Write the kind in front."
+                f"Address '{pattern}' is ambiguous: it could mean {choices(twice)}. Write the kind in front."
             )
         return matched
 
@@ -130,9 +131,7 @@ def layout(mechanism: Mechanism) -> Layout:
         return blocks[name][0]
 
     def triple(at: int, prefix: str, unit: str, kind: str) -> None:
-        addresses.extend(
-            Address(f"{prefix}.{c}", at + i, unit, kind) for i, c in enumerate(_XYZ)
-        )
+        addresses.extend(Address(f"{prefix}.{c}", at + i, unit, kind) for i, c in enumerate(_XYZ))
 
     triple(block("gravity", 1, 3), "gravity", "m/s²", "world")
     at = block("rigid", len(mechanism.bodies), 10)
@@ -157,7 +156,7 @@ def layout(mechanism: Mechanism) -> Layout:
             triple(origin + 3 * i, f"{part.name}.origin", "m", kind)
             triple(tilt + 3 * i, f"{part.name}.tilt", "rad", kind)
     by_name = {c.name: c for c in mechanism.coordinates}
-    tables = {
+    tables: dict[str, list[Any]] = {
         name: [e for e in mechanism.elements if type(e) is part] for name, part in TABLES.items()
     }
     for kind, rows in (*tables.items(), ("coupling", list(mechanism.couplings))):

@@ -36,8 +36,7 @@ def rows(name: str, kind: str, first: str, second: str, axis: Array) -> tuple[Ro
         return (plane, *rows(name, "axis", first, second, axis))
     if kind == "pin":
         return tuple(
-            Row((first, _triple(n)), (second, _ORIGIN), (first, _ORIGIN), "m")
-            for n in perpendicular(axis)
+            Row((first, _triple(n)), (second, _ORIGIN), (first, _ORIGIN), "m") for n in perpendicular(axis)
         )
     raise MechidError(f"Loop '{name}' is of unknown kind '{kind}'; valid: {', '.join(KINDS)}.")
 
@@ -45,16 +44,12 @@ def rows(name: str, kind: str, first: str, second: str, axis: Array) -> tuple[Ro
 def four_points(first: str, second: str) -> tuple[Row, ...]:
     """Origin and the ends of all three axes coincide: twelve rows that vanish only where the frames do."""
     corners = [_ORIGIN, *(_triple(e) for e in np.eye(3))]
-    return tuple(
-        Row(("world", _triple(n)), (second, c), (first, c), "m") for c in corners for n in np.eye(3)
-    )
+    return tuple(Row(("world", _triple(n)), (second, c), (first, c), "m") for c in corners for n in np.eye(3))
 
 
 def _point(first: str, second: str) -> tuple[Row, ...]:
     """x_second − x_first along the world's axes."""
-    return tuple(
-        Row(("world", _triple(e)), (second, _ORIGIN), (first, _ORIGIN), "m") for e in np.eye(3)
-    )
+    return tuple(Row(("world", _triple(e)), (second, _ORIGIN), (first, _ORIGIN), "m") for e in np.eye(3))
 
 
 def _dot(first: str, a: Array, second: str, b: Array) -> Row:

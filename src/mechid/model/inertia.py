@@ -22,15 +22,15 @@ _ROW = np.array([0, 1, 2, 0, 0, 1])
 _COLUMN = np.array([0, 1, 2, 1, 2, 2])
 
 
-def symmetric(six: jax.Array) -> jax.Array:
-    """3×3 matrix from xx, yy, zz, xy, xz, yz."""
-    place = jnp.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]])
-    return six[..., place]
-
-
 def _namespace(array: Any) -> Any:
     """NumPy for NumPy arrays, so that the host needs no compiler; jax.numpy otherwise."""
     return np if isinstance(array, np.ndarray) else jnp
+
+
+def symmetric(six: jax.Array) -> jax.Array:
+    """3×3 matrix from xx, yy, zz, xy, xz, yz."""
+    place = np.array([[0, 3, 4], [3, 1, 5], [4, 5, 2]])
+    return six[..., place]
 
 
 def _shift(six: jax.Array, mass: jax.Array, c: jax.Array, sign: float) -> jax.Array:
@@ -54,12 +54,13 @@ def physical_from_linear(ten: jax.Array) -> jax.Array:
 
 def pseudo_from_linear(ten: jax.Array) -> jax.Array:
     """4×4 pseudo-inertia, linear in the ten numbers."""
+    xp = _namespace(ten)
     inertia = symmetric(ten[..., 4:])
-    half_trace = 0.5 * jnp.trace(inertia, axis1=-2, axis2=-1)
-    sigma = half_trace[..., None, None] * jnp.eye(3) - inertia
-    top = jnp.concatenate([sigma, ten[..., 1:4, None]], -1)
-    bottom = jnp.concatenate([ten[..., None, 1:4], ten[..., None, :1]], -1)
-    return jnp.concatenate([top, bottom], -2)
+    half_trace = 0.5 * (ten[..., 4] + ten[..., 5] + ten[..., 6])
+    sigma = half_trace[..., None, None] * np.eye(3) - inertia
+    top = xp.concatenate([sigma, ten[..., 1:4, None]], -1)
+    bottom = xp.concatenate([ten[..., None, 1:4], ten[..., None, :1]], -1)
+    return xp.concatenate([top, bottom], -2)
 
 
 def linear_from_pseudo(pseudo: jax.Array) -> jax.Array:
@@ -87,7 +88,7 @@ def linear_from_log_cholesky(theta: jax.Array) -> jax.Array:
 
 def log_cholesky_from_linear(ten: np.ndarray, body: str) -> np.ndarray:
     """The log-Cholesky numbers of a body; refused for thin rods and massless links."""
-    pseudo = np.asarray(pseudo_from_linear(jnp.asarray(ten)))
+    pseudo = np.asarray(pseudo_from_linear(ten))  # type: ignore[arg-type]
     if pseudo[3, 3] <= 0.0:
         raise MechidError(
             f"Body '{body}' is massless: its inertia cannot be freed in the physically consistent form. "
@@ -107,6 +108,4 @@ def log_cholesky_from_linear(ten: np.ndarray, body: str) -> np.ndarray:
         ) from None
     alpha = np.log(upper[3, 3])
     u = upper / upper[3, 3]
-    return np.array(
-        [alpha, *np.log(np.diag(u)[:3]), u[0, 1], u[1, 2], u[0, 2], u[0, 3], u[1, 3], u[2, 3]]
-    )
+    return np.array([alpha, *np.log(np.diag(u)[:3]), u[0, 1], u[1, 2], u[0, 2], u[0, 3], u[1, 3], u[2, 3]])

@@ -208,9 +208,7 @@ class Mechanism:
         else:
             names = [f"{name}.{i + 1}" for i in range(len(axes))]
         if len(names) != len(axes):
-            raise MechidError(
-                f"Joint '{name}' has {len(axes)} coordinates, {len(names)} names were given."
-            )
+            raise MechidError(f"Joint '{name}' has {len(axes)} coordinates, {len(names)} names were given.")
         for i, n in enumerate(names):
             self._new(n, "coordinate", [*self.coordinate_names, *names[:i]])
         return names
@@ -250,9 +248,9 @@ class Mechanism:
         """Close a loop between two frames.
 
         kind: "point" (origins coincide, 3 rows), "frame" (origins and axes coincide, 6 rows),
-        "point-on-axis" (the same in the papers' form, 6 rows), "axis" (`axis` of both along one line, either way, 2 rows),
-        "planar" (second's origin in first's plane, normals along `axis` parallel, 3 rows), "pin" (origins
-        coincide as seen along first's `axis`, 2 rows: what closes a mechanism that moves in a plane).
+        "point-on-axis" (the same in the papers' form, 6 rows), "axis" (`axis` of both along one line, either
+        way, 2 rows), "planar" (second's origin in first's plane, normals along `axis` parallel, 3 rows), "pin"
+        (origins coincide seen along first's `axis`, 2 rows: what closes a mechanism that moves in a plane).
         """
         self._new(name, "loop", self._constraint_names)
         for f in (first, second):
@@ -260,9 +258,7 @@ class Mechanism:
         if first == second:
             raise MechidError(f"Loop '{name}' joins frame '{first}' to itself.")
         rows = closures.rows(name, kind, first, second, unit(axis, f"The axis of loop '{name}'"))
-        return dataclasses.replace(
-            self, loops=(*self.loops, Loop(name, kind, first, second, rows))
-        )
+        return dataclasses.replace(self, loops=(*self.loops, Loop(name, kind, first, second, rows)))
 
     def coupling(
         self,
@@ -347,9 +343,7 @@ class Mechanism:
         name: str | None = None,
     ) -> Mechanism:
         """A motor on a coordinate: one input u, force gear_ratio·gain·u, inertia gear_ratio²·rotor."""
-        return self._on(
-            Motor, name or f"{coordinate}.motor", coordinate, gain, gear_ratio, rotor_inertia
-        )
+        return self._on(Motor, name or f"{coordinate}.motor", coordinate, gain, gear_ratio, rotor_inertia)
 
     def torque(self, coordinate: str, *, name: str | None = None) -> Mechanism:
         """An input that is the torque (N·m) or force (N) on a coordinate."""
@@ -379,9 +373,7 @@ class Mechanism:
         values = finite([stiffness, cubic, rest, damping], (4,), what)
         return self._add(LineSpring(name, first, second, *(float(x) for x in values)))
 
-    def force(
-        self, name: str, frame: str, *, axes: str = "world", moment: bool = False
-    ) -> Mechanism:
+    def force(self, name: str, frame: str, *, axes: str = "world", moment: bool = False) -> Mechanism:
         """A force (N) at a frame as three inputs, and with `moment` a moment (N·m) as three more.
 
         axes: "world", or "body" for the frame's own axes.
@@ -442,9 +434,7 @@ class Mechanism:
         new = dataclasses.replace(self, **parts)
         for name in new.input_names:
             if new.input_names.count(name) > 1:
-                raise MechidError(
-                    f"There is an input named '{name}' already: names must be unique."
-                )
+                raise MechidError(f"There is an input named '{name}' already: names must be unique.")
         return new
 
     def _new(self, name: str, kind: str, taken: Sequence[str]) -> None:

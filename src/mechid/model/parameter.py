@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from mechid.errors import MechidError, choices
@@ -103,9 +102,7 @@ def _bounds(who: str, bounds: Any, transform: str) -> tuple[float, float]:
     least = 0.0 if transform == "positive" else -math.inf
     try:
         given = [b if b is None else float(b) for b in bounds]
-        lower, upper = (
-            x if b is None else b for b, x in zip(given, (least, math.inf), strict=True)
-        )
+        lower, upper = (x if b is None else b for b, x in zip(given, (least, math.inf), strict=True))
     except (TypeError, ValueError):
         raise MechidError(f"The bounds of {who} must be a pair, not {bounds!r}.") from None
     if transform == "interval" and not (math.isfinite(lower) and math.isfinite(upper)):

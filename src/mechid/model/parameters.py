@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ from mechid.model import inertia
 from mechid.model.addresses import Address, written
 from mechid.model.geometry import Array, finite
 from mechid.model.mechanism import Mechanism
-from mechid.model.parameter import Bounds, Map, Move, Parameter, Prior, Quantity, checked_map
+from mechid.model.parameter import TRANSFORMS, Bounds, Map, Move, Parameter, Prior, Quantity, checked_map
 from mechid.model.parts import rigid_numbers
 
 if TYPE_CHECKING:

@@ -258,6 +258,4 @@ def quantity_unit(symbol: str, coordinate: Coordinate | None) -> str:
 def rigid_numbers(body: Body) -> Array:
     """m, com, inertia about the com as xx, yy, zz, xy, xz, yz: ten numbers."""
     i = body.inertia
-    return np.array(
-        [body.mass, *body.com, i[0, 0], i[1, 1], i[2, 2], i[0, 1], i[0, 2], i[1, 2]]
-    )
+    return np.array([body.mass, *body.com, i[0, 0], i[1, 1], i[2, 2], i[0, 1], i[0, 2], i[1, 2]])

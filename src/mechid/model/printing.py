@@ -39,9 +39,7 @@ def describe(mechanism: Mechanism) -> str:
         lines.append(f"{root.name} [{_mass(root)}], on no joint yet")
         _children(mechanism, root.name, "", lines)
     for loop in mechanism.loops:
-        lines.append(
-            f"loop {loop.name}: {loop.first} ≡ {loop.second} ({loop.kind}, {len(loop.rows)} rows)"
-        )
+        lines.append(f"loop {loop.name}: {loop.first} ≡ {loop.second} ({loop.kind}, {len(loop.rows)} rows)")
     for c in mechanism.couplings:
         powers = [c.offset, c.ratio, c.c2, c.c3, c.c4]
         terms = [f"{x:g}·{c.other}^{i}" for i, x in enumerate(powers) if x and i > 1]
@@ -71,9 +69,7 @@ def _children(mechanism: Mechanism, parent: str, indent: str, lines: list[str]) 
         branch, below = ("└─ ", "   ") if last else ("├─ ", "│  ")
         if isinstance(item, Joint):
             lines.append(f"{indent}{branch}{_joint(mechanism, item)}")
-            elements = [
-                f"{indent}{below}     · {text}" for text in _joint_elements(mechanism, item)
-            ]
+            elements = [f"{indent}{below}     · {text}" for text in _joint_elements(mechanism, item)]
             lines.extend(elements)
             _children(mechanism, item.child, indent + below, lines)
         else:

@@ -43,10 +43,12 @@ def _euler(f: Callable[..., Array], x: Array, h: Array) -> Array:
 
 
 def _rk4(f: Callable[..., Array], x: Array, h: Array) -> Array:
-    a = f(x)
-    b = f(x + h / 2 * a)
-    c = f(x + h / 2 * b)
-    return x + h / 6 * (a + 2 * b + 2 * c + f(x + h * c))
+    def stage(slope: Array, weights: Array) -> tuple[Array, Array]:
+        new = f(x + h * weights[0] * slope)
+        return new, weights[1] * new
+
+    table = jnp.array([[0.0, 1.0], [0.5, 2.0], [0.5, 2.0], [1.0, 1.0]])
+    return x + h / 6 * jnp.sum(jax.lax.scan(stage, jnp.zeros_like(x), table)[1], 0)
 
 
 METHODS = {"explicit Euler": _euler, "RK4": _rk4}

@@ -60,8 +60,7 @@ def run(settings: Settings, study: Study) -> None:
         study.say(
             "Nothing to compare with: the reference holds dt = 0.01, κ = 20 only"
             if reference_folder().is_dir()
-            else f"Nothing to compare with: there is no folder '{reference_folder()}' "
-            "(set MECHID_REFERENCE)."
+            else f"Nothing to compare with: there is no folder '{reference_folder()}' (set MECHID_REFERENCE)."
         )
 
 

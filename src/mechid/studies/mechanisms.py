@@ -95,9 +95,7 @@ def loop6(
 
 def loop6_force(t: np.ndarray) -> np.ndarray:
     """The draft's force at the third link's end, N."""
-    return np.stack(
-        [20 * np.cos(t / 50), 10 * np.cos(t / 50 + pi / 3), 20 * np.cos(t / 50 + 2 * pi / 3)], -1
-    )
+    return np.stack([20 * np.cos(t / 50), 10 * np.cos(t / 50 + pi / 3), 20 * np.cos(t / 50 + 2 * pi / 3)], -1)
 
 
 def damped(mechanism: Mechanism, damping: dict[str, float]) -> Mechanism:
@@ -116,9 +114,7 @@ def baxter_loop(kappa_theta: float = 5.0, kappa_psi: float = 5.0) -> Mechanism:
     arm, parent, names = Mechanism("baxter-loop", gravity=facts["gravity"]), "world", []
     for part in facts["arm"]:
         xx, xy, xz, yy, yz, zz = part["inertia"]
-        arm = arm.body(
-            part["child"], mass=part["mass"], com=part["com"], inertia=(xx, yy, zz, xy, xz, yz)
-        )
+        arm = arm.body(part["child"], mass=part["mass"], com=part["com"], inertia=(xx, yy, zz, xy, xz, yz))
         place: dict[str, Any] = {
             "origin": part["xyz"],
             "rotation": roll_pitch_yaw(*part["rpy"]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -100,7 +101,7 @@ def convergence(halvings: int = 3, machines: Iterable[str] = MACHINES) -> Iterat
                 run = _run(at, kind.make(dt))
                 errors.append(float(np.abs(run.q[-1] - limit).max()))
                 violation = float(run.violation.max())
-            orders = [float(np.log2(a / b)) for a, b in zip(errors, errors[1:], strict=False)]
+            orders = [float(np.log2(a / b)) for a, b in pairwise(errors)]
             yield Row(name, label, errors, orders, kind.order, violation)
 
 
