@@ -67,10 +67,7 @@ def main() -> None:
         free = Parameters(mechanism)
         for parameter, pattern in springs.items():
             free = free.free(pattern, name=parameter)
-        law = inputs if callable(inputs) else None
-        _, warm, compiling = twice(
-            lambda r=run, f=free, c=law: sensitivities(r, f.bind, jnp.asarray(f.theta0), controller=c)
-        )
+        _, warm, compiling = twice(lambda r=run, f=free: sensitivities(r, f.bind, jnp.asarray(f.theta0)))
         row = [f"{warm:.3f} s", f"{warm / 2000 * 1e3:.3f} ms", f"{compiling:.1f} s"]
         table.add_row(name, "two sensitivities, besides", *row, f"{gradient:.1f} s with cost")
     Console().print(table)

@@ -97,7 +97,7 @@ def test_sensitivities_over_a_run(bar, name):
     free = Parameters(m).free(FREE[name])
     theta, stepper = free.theta0, Variational(0.005)
     run = _after(m, stepper, theta, free, q, v, 60)
-    dx = sensitivities(run, free.bind, theta, v=v)
+    dx = sensitivities(run, free.bind, theta)
     h = 1e-5
     ends = [_after(m, stepper, theta + s * h, free, q, v, 60) for s in (1, -1)]
     dq = (ends[0].q - ends[1].q) / (2 * h)
@@ -139,7 +139,7 @@ def test_sensitivities_through_a_controller():
     def after(th):
         return simulate(m, stepper, 50, q=[0.1, 1.0], inputs=controller, model=free.bind(th))
 
-    dx = sensitivities(after(theta), free.bind, theta, controller=controller)
+    dx = sensitivities(after(theta), free.bind, theta)
     for i in range(2):
         h = 1e-5 * np.eye(2)[i]
         dq = (after(theta + h).q - after(theta - h).q) / 2e-5

@@ -48,6 +48,14 @@ def test_a_loop_closed_twice():
         simulate(m, Variational(0.01), 5, q=q)
 
 
+def test_spook_says_where_it_loses_count_of_turns():
+    m = mechanisms.pendulum().spring("hinge", stiffness=0.01)
+    with pytest.raises(SimulationError, match="'hinge' turns beyond ±π at t = "):
+        simulate(m, Spook(0.01), 200, v=[20.0])
+    free = simulate(mechanisms.pendulum(), Spook(0.01), 200, v=[20.0])
+    assert free.q[-1, 0] > 10.0
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -64,6 +72,12 @@ def test_a_loop_closed_twice():
         ({"v": {"knee": 1.0}}, "no coordinate named 'knee'"),
         ({"inputs": np.zeros((5, 2))}, "inputs"),
         ({"inputs": np.full((5, 1), np.nan)}, "finite"),
+        ({"inputs": "abc"}, "numbers"),
+        ({"inputs": lambda t, q, v: np.zeros(2)}, r"shape \(2,\), not one value for each input"),
+        ({"inputs": lambda t, q, v: [float(q[0])]}, "no jax.numpy function"),
+        ({"stepper": Variational("a")}, "must be a number"),
+        ({"stepper": Spook(0.01, compliance="x")}, "compliance of Spook must be numbers"),
+        ({"steps": 2.5}, "whole"),
     ],
 )
 def test_bad_arguments(change, words):

@@ -26,7 +26,8 @@ def _agree(run, wanted, tolerance):
     middle = (run.q[1:] + run.q[:-1]) / 2
     rate = np.diff(run.q, axis=0) / float(run.stepper.dt)
     kinetic, potential = jax.jit(jax.vmap(run.model.energy))(middle, rate)
-    assert np.abs(kinetic + potential - wanted["energy_mid"]).max() < tolerance
+    change = kinetic + potential - wanted["energy_mid"]  # what rests on the world adds a constant there
+    assert np.ptp(change) < tolerance
     assert run.violation.max() < 1e-10
 
 
@@ -124,7 +125,7 @@ def test_model_b_forced_and_its_sensitivities(reference, facts):
     _agree(run, wanted, 1e-6)
     assert np.abs(run.inputs - wanted["u"]).max() < 1e-6
     bind = _bind(mechanism, theta="th_*.stiffness", psi="ps_*.stiffness")
-    dx = sensitivities(run, bind, jnp.array([5.0, 5.0]), controller=controller).states
+    dx = sensitivities(run, bind, jnp.array([5.0, 5.0])).states
     W = run.frame("top")[1:, :3, 3]
     dW = (_frame_slope(run, "top") @ dx[:, :31])[1:]
     e = W - sens["W_true"]

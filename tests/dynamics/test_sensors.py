@@ -90,7 +90,7 @@ def model() -> TreeModel:
 class Loose(Variational):
     """Rates as they are, also where they open a loop: the sensors alone are under test."""
 
-    def velocities(self, model, x, u):
+    def velocities(self, model, x, u, driven):
         return x.p
 
 
@@ -139,8 +139,8 @@ def test_each_sensor_against_hand_computed_values(model: TreeModel, angle: float
     close(shown.pose[:3], place)
     close(shown.pose[3:], (turn * TURN).as_rotvec())
     close(shown.cart_pose, [x, 0, 0, 0, 0, 0])
-    close(shown.track, Z[:2] / DT)
-    close(shown.belt, Z[2:] / DT)
+    close(shown.track, -Z[:2] / DT)
+    close(shown.belt, -Z[2:] / DT)
     close(shown.power, [torque * spin - 0.5 * vx**2])
 
 

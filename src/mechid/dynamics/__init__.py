@@ -1,0 +1,1 @@
+"""How a mechanism moves, step by step, and how its motion depends on its numbers."""

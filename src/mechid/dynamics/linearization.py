@@ -55,22 +55,13 @@ def transitions(trajectory: Trajectory, bind: Bind | None = None, theta: Array |
     return jax.tree.map(lambda *a: np.concatenate(a), *parts)
 
 
-def sensitivities(
-    trajectory: Trajectory,
-    bind: Bind,
-    theta: Array,
-    *,
-    controller: Controller | None = None,
-    q: Array | None = None,
-    v: Array | None = None,
-) -> Sensitivities:
-    """dx_k/dθ and dz_k/dθ along a trajectory that was simulated at bind(θ) from coordinates q and rates v.
+def sensitivities(trajectory: Trajectory, bind: Bind, theta: Array) -> Sensitivities:
+    """dx_k/dθ and dz_k/dθ along a trajectory that was simulated at bind(θ), through its controller if any.
 
     The initial coordinates and rates are held; the initial state may still depend on θ (p = M v).
     """
     theta = jnp.asarray(theta)
-    q0 = trajectory.start if q is None else q
-    v0 = np.zeros(trajectory.model.nq) if v is None else v
+    q0, v0 = trajectory.start, trajectory.start_rates
     tangent = _tangent(bind, theta)
     stepper, window = trajectory.stepper, trajectory.stepper.window
     anchor = jax.tree.map(lambda a: a[0], trajectory.states)
@@ -90,7 +81,8 @@ def sensitivities(
             pick,
             tangent,
             carry,
-            controller,
+            trajectory.driven_rates[pick],
+            trajectory.controller,
         )
         count = min(PIECE, steps - begin)
         states.append(np.asarray(dx)[:count])
@@ -138,10 +130,11 @@ def _sensitivities_piece(
     k: Array,
     tangent: Any,
     carry: Array,
+    driven: Array,
     controller: Controller | None,
 ) -> tuple[Array, tuple[Array, Array]]:
     def one(past: Array, now: tuple[Any, ...]) -> tuple[Array, tuple[Array, Array]]:
-        xs, z, u, t, k = now
+        xs, z, u, t, k, path = now
         by = stepper.transition(xs, z, u, t, k, model, tangent)
         du = jnp.zeros((u.shape[0], past.shape[-1]))
         if controller is not None:
@@ -150,7 +143,7 @@ def _sensitivities_piece(
             def control(d: Array, model: Model) -> Array:
                 x = stepper.retract(newest, d)
                 q = stepper.positions(model, x)
-                rates = stepper.velocities(model, x, u, jnp.zeros(model.driven.shape[0]))
+                rates = stepper.velocities(model, x, u, path)
                 return jnp.asarray(law(t, q, rates), float)
 
             still = jnp.zeros(stepper.nx(model))
@@ -160,7 +153,7 @@ def _sensitivities_piece(
         dz = jnp.einsum("wij,wjp->ip", by.z_x, past) + by.z_u @ du + by.z_theta
         return jnp.concatenate([past[1:], dx[None]]), (dx, dz)
 
-    return jax.lax.scan(one, carry, (xs, z, u, t, k))
+    return jax.lax.scan(one, carry, (xs, z, u, t, k, driven))
 
 
-_sensitivities = jit(_sensitivities_piece, static_argnums=(9,))
+_sensitivities = jit(_sensitivities_piece, static_argnums=(10,))

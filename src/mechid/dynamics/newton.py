@@ -69,7 +69,7 @@ def newton(
         better = norm < (1.0 - 1e-4 * i.length) * i.norm
         # nothing more to gain: the correction is below the rounding of y
         size = jnp.max(jnp.abs(direction)) / (1.0 + jnp.max(jnp.abs(i.y)))
-        done = fresh & (size < 1e-13)
+        done = fresh & (size < 1e-13) & (i.norm < 1e4)
         singular = fresh & ~jnp.all(jnp.isfinite(direction))
         stalled = fresh & ~better & (i.length < 1e-4)
         outcome = jnp.where(stalled, Outcome.STALLED, Outcome.TOO_MANY)

@@ -90,7 +90,7 @@ class Topology:
 def prepare(top: Topology, values: Any) -> TreeModel:
     """The model for a vector of values: at once in NumPy, or traced and differentiable in JAX."""
     xp = np if isinstance(values, np.ndarray) else jnp
-    part = {
+    part: dict[str, Any] = {
         name: values[offset : offset + rows * columns].reshape(rows, columns)
         for name, offset, rows, columns in top.blocks
     }
@@ -105,7 +105,7 @@ def prepare(top: Topology, values: Any) -> TreeModel:
         pose = frame[index]
         return Attached(top.frame_link[index], _turned(xp, pose, vector) + point * pose[:, :3, 3])
 
-    lines = [attached(i, np.zeros((len(i), 3)), point=True) for i in top.line_frames.T]
+    line_start, line_end = (attached(i, np.zeros((len(i), 3)), point=True) for i in top.line_frames.T)
     return TreeModel(
         jumps=top.jumps,
         ancestry=top.ancestry,
@@ -120,7 +120,7 @@ def prepare(top: Topology, values: Any) -> TreeModel:
         damping=_summed(xp, (n, 2), top.damper_index, part["damper"]),
         motor=_summed(xp, (n, top.nu), (top.motor_index, top.motor_input), gain * gear),
         friction=FrictionRows(top.friction_index, part["friction"]),
-        line_springs=LineSprings(*lines, part["line_spring"]),
+        line_springs=LineSprings(line_start, line_end, part["line_spring"]),
         wrenches=top.wrenches,
         customs=_customs(top, part["custom"][:, 0]),
         row_direction=attached(*top.row_direction, point=False),

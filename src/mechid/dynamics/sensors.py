@@ -11,7 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from mechid.dynamics.model import Model
-from mechid.dynamics.rotations import quaternion_of_rotation, vector_of_quaternion
+from mechid.dynamics.rotations import (
+    conjugate,
+    product,
+    quaternion_of_rotation,
+    quaternion_of_vector,
+    vector_of_quaternion,
+)
 from mechid.dynamics.stepper import Observation
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError, unknown
@@ -101,8 +107,6 @@ class FramePose:
 
     def difference(self, predicted: Array, measured: Array) -> Array:
         """The rotation between the two orientations, in world axes, as a vector."""
-        from mechid.dynamics.rotations import conjugate, product, quaternion_of_vector
-
         a, b = quaternion_of_vector(predicted[3:]), quaternion_of_vector(measured[3:])
         turn = vector_of_quaternion(product(a, conjugate(b)))
         return jnp.concatenate([predicted[:3] - measured[:3], turn])

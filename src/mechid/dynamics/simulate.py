@@ -6,6 +6,7 @@ whatever the horizon, memory is handed to the host piece by piece, and a run can
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,11 +21,12 @@ from mechid.dynamics.assembly import check_start
 from mechid.dynamics.diagnosis import diagnose
 from mechid.dynamics.lowering import lower
 from mechid.dynamics.model import Model
-from mechid.dynamics.stepper import Observation, Outcome, Stepper
+from mechid.dynamics.stepper import Outcome, Stepper
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError, SimulationError, unknown
 from mechid.model.geometry import finite
 from mechid.model.mechanism import Mechanism
+from mechid.model.parts import Custom, Spring
 
 PIECE = 256
 """steps a call of the compiled program"""
@@ -56,6 +58,10 @@ class Trajectory:
     """a sentence"""
     start: np.ndarray
     """(nq,) the coordinates that were asked for"""
+    start_rates: np.ndarray
+    """(nq,) and their rates"""
+    controller: Controller | None
+    """what made the inputs, if it was a function"""
 
     @property
     def steps(self) -> int:
@@ -64,29 +70,30 @@ class Trajectory:
     @property
     def q(self) -> np.ndarray:
         """(N + 1, nq) joint coordinates, rad or m; full turns are counted"""
-        return self._cached("q", lambda: self._unwrapped(self._look[0]))
+        return self._cached("q", lambda: self._unwrapped(_positions(self.stepper, self.model, self.states)))
 
     @property
     def v(self) -> np.ndarray:
         """(N + 1, nq) their rates"""
-        return self._look[1]
+        return self._cached("v", lambda: _rates(self.stepper, self.model, *self._along))
 
     @property
     def energy(self) -> tuple[np.ndarray, np.ndarray]:
         """Kinetic and potential energy at each state, J."""
-        return self._look[2], self._look[3]
+        return self._cached("energy", lambda: _energy(self.model, self.q, self.v))
 
     @property
     def violation(self) -> np.ndarray:
         """(N + 1,) largest loop violation, m or rad; driven coordinates against their inputs."""
-        return self._look[4]
+        return self._cached("violation", lambda: _violation(self.stepper, self.model, *self._along[:2]))
 
     def frame(self, name: str) -> np.ndarray:
         """(N + 1, 4, 4) world poses of a frame."""
         names = self.mechanism.frame_names
         if name not in names:
             raise unknown("frame", name, names)
-        return self._poses[:, names.index(name)]
+        poses = self._cached("poses", lambda: _poses(self.model, self.q))
+        return poses[:, names.index(name)]
 
     def _unwrapped(self, q: np.ndarray) -> np.ndarray:
         """Angles without jumps, beginning at the given start."""
@@ -99,22 +106,20 @@ class Trajectory:
         return smooth
 
     @property
-    def _look(self) -> tuple[np.ndarray, ...]:
-        return self._cached("look", lambda: _look(self.stepper, self.model, *self._padded))
-
-    @property
-    def _poses(self) -> np.ndarray:
-        return self._cached("poses", lambda: _poses(self.stepper, self.model, *self._padded))
-
-    @property
-    def _padded(self) -> tuple[Any, np.ndarray, np.ndarray]:
+    def _along(self) -> tuple[Any, np.ndarray, np.ndarray]:
         """States with the input that acted until each of them, and rates of driven coordinates."""
         inputs = self.inputs if self.steps else np.zeros((1, self.model.nu))
-        path = inputs[:, [self.mechanism.input_names.index(d.name) for d in self.mechanism.drives]]
-        first = self.start[np.asarray(self.model.driven)][None]
-        path = np.concatenate([first, path])[: self.steps + 1]
-        rates = np.gradient(path, self.t, axis=0) if self.steps and path.size else 0 * path
-        return self.states, np.concatenate([inputs[:1], inputs])[: self.steps + 1], rates
+        reached = np.concatenate([inputs[:1], inputs])[: self.steps + 1]
+        return self.states, reached, self.driven_rates
+
+    @property
+    def driven_rates(self) -> np.ndarray:
+        """(N + 1, driven) rates of driven coordinates over the step before each state."""
+        index = np.asarray(self.model.driven)
+        path = self.q[:, index]
+        return np.concatenate(
+            [self.start_rates[None, index], np.diff(path, axis=0) / np.diff(self.t)[:, None]]
+        )
 
     def _cached(self, key: str, make: Callable[[], Any]) -> Any:
         store = self.__dict__.setdefault("_store", {})
@@ -142,8 +147,8 @@ def simulate(
     u = f(t, q, v) in jax.numpy evaluated at the start of each step. A step that cannot be solved raises
     `SimulationError` with the steps before it, or with throw=False ends the trajectory and says so in `outcome`.
     """
-    if steps < 0:
-        raise MechidError(f"The number of steps must be ≥ 0, not {steps}.")
+    if not isinstance(steps, int | np.integer) or steps < 0:
+        raise MechidError(f"The number of steps must be ≥ 0 and whole, not {steps!r}.")
     if model is None:
         model = lower(mechanism)
     stepper.check(model, steps)
@@ -152,7 +157,10 @@ def simulate(
     check_start(mechanism, model, start_q, start_v)  # type: ignore[arg-type]
     table, controller = _inputs(mechanism, inputs, steps)
     start = _initial(stepper, model, start_q, start_v, table[0] if steps else np.zeros(model.nu), t0)
-    run = rollout(stepper, model, start, table, controller, t0, progress=progress)
+    if controller is not None:
+        _check_controller(mechanism, controller)
+    driven = start_v[np.asarray(model.driven)]
+    run = rollout(stepper, model, start, table, controller, t0, driven=driven, progress=progress)
     done = run.steps_done
     outcome = f"All {steps} steps were solved."
     times = t0 + _times(stepper, steps)
@@ -171,10 +179,35 @@ def simulate(
         run.residual,
         outcome,
         start_q,
+        start_v,
+        controller,
     )
-    if done < steps and throw:
-        raise SimulationError(outcome, trajectory)
+    complaint = _wrapped(trajectory) if stepper.wraps else ""
+    if complaint:
+        trajectory = dataclasses.replace(trajectory, outcome=complaint)
+    if (complaint or done < steps) and throw:
+        raise SimulationError(trajectory.outcome, trajectory)
     return trajectory
+
+
+def _wrapped(trajectory: Trajectory) -> str:
+    """A sentence where an element saw an angle wrapped by a full turn; else nothing."""
+    m = trajectory.mechanism
+    angles = {c.name for c in m.coordinates if c.revolute}
+    owners = [(e.coordinate, e.name) for e in m.elements if isinstance(e, Spring)]
+    owners += [(c, e.name) for e in m.elements if isinstance(e, Custom) for c in e.coordinates]
+    owners += [(x, c.name) for c in m.couplings for x in (c.coordinate, c.other)]
+    owners += [(d.coordinate, d.name) for d in m.drives]
+    for coordinate, owner in owners:
+        q = trajectory.q[:, m.coordinate_names.index(coordinate)]
+        if coordinate in angles and np.abs(q).max() > np.pi:
+            at = trajectory.t[int(np.argmax(np.abs(q) > np.pi))]
+            return (
+                f"Coordinate '{coordinate}' turns beyond ±π at t = {at:.4g} s, where "
+                f"{type(trajectory.stepper).__name__} no longer sees full turns and '{owner}' depends on "
+                "them: use Variational or BDF."
+            )
+    return ""
 
 
 class Rollout(NamedTuple):
@@ -201,9 +234,13 @@ def rollout(
     controller: Controller | None = None,
     t0: float = 0.0,
     *,
+    driven: np.ndarray | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Rollout:
-    """Advance a state through all inputs, in pieces of the compiled program."""
+    """Advance a state through all inputs, in pieces of the compiled program.
+
+    driven: initial rates of driven coordinates, for a controller that asks for them.
+    """
     steps = len(inputs)
     carry = _Carry(
         jax.tree.map(lambda a: jnp.stack([a] * max(stepper.window, 3)), start),
@@ -211,6 +248,7 @@ def rollout(
         jnp.asarray(0),
         jnp.asarray(float(t0)),
         jnp.asarray(True),
+        jnp.zeros(model.driven.shape[0]) if driven is None else jnp.asarray(driven),
     )
     pieces: list[Any] = []
     failed = None
@@ -219,8 +257,8 @@ def rollout(
         piece[: min(PIECE, steps - first)] = inputs[first : first + PIECE]
         carry, out = _advance(stepper, model, carry, piece, steps, controller)
         out = jax.tree.map(np.asarray, out)
-        good = np.flatnonzero((out.outcome != Outcome.SOLVED) | ~out.taken)
-        count = int(good[0]) if len(good) else PIECE
+        ends = np.flatnonzero((out.outcome != Outcome.SOLVED) | ~out.taken)
+        count = int(ends[0]) if len(ends) else PIECE
         pieces.append(jax.tree.map(lambda a, n=count: a[:n], out))
         if first + count < min(first + PIECE, steps):
             failed = jax.tree.map(lambda a, n=count: a[n], out)
@@ -243,6 +281,8 @@ class _Carry(NamedTuple):
     k: Array
     t: Array
     alive: Array
+    driven: Array
+    """rates of driven coordinates over the last step"""
 
 
 class _Out(NamedTuple):
@@ -271,7 +311,7 @@ def _advance_piece(
             w = u
             if controller is not None:
                 q = stepper.positions(model, newest)
-                rates = stepper.velocities(model, newest, u, jnp.zeros(model.driven.shape[0]))
+                rates = stepper.velocities(model, newest, u, c.driven)
                 w = jnp.asarray(controller(c.t, q, rates), float)
             xs = jax.tree.map(lambda a: a[a.shape[0] - stepper.window :], c.history)
             last = jax.tree.map(lambda a: a[-3:], c.history)
@@ -296,7 +336,9 @@ def _advance_piece(
         zs = jnp.where(good, jnp.concatenate([c.zs[1:], out.z[None]]), c.zs)
         time = jnp.where(good, c.t + stepper.step_size(c.k), c.t)
         alive = c.alive & (good | ~active)
-        return _Carry(history, zs, c.k + good, time, alive), out
+        moved = stepper.positions(model, out.state) - stepper.positions(model, newest)
+        driven = jnp.where(good, moved[model.driven] / stepper.step_size(c.k), c.driven)
+        return _Carry(history, zs, c.k + good, time, alive, driven), out
 
     return jax.lax.scan(one, carry, inputs)
 
@@ -324,42 +366,54 @@ def _inputs(
         return np.zeros((steps, nu)), inputs
     if inputs is None:
         return np.zeros((steps, nu)), None
-    table = np.asarray(inputs, dtype=float)
+    names = ", ".join(mechanism.input_names) or "none"
+    table = np.asarray(inputs)
     if table.shape == (nu,):
         table = np.broadcast_to(table, (steps, nu))
-    names = ", ".join(mechanism.input_names) or "none"
     return finite(table, (steps, nu), f"The inputs ({names})"), None
 
 
-def _in_pieces(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Map a function over states and what goes with them, PIECE at a time so that it compiles once."""
-    compiled = jit(
-        lambda stepper, model, *along: jax.vmap(lambda *now: function(stepper, model, *now))(*along)
-    )
+def _check_controller(mechanism: Mechanism, controller: Controller) -> None:
+    """Refuse a controller that is no function of (t, q, v) in jax.numpy or gives the wrong number of inputs."""
+    n, nu = len(mechanism.coordinates), len(mechanism.input_names)
+    try:
+        out = jax.eval_shape(
+            lambda t, q, v: jnp.asarray(controller(t, q, v), float), 0.0, jnp.zeros(n), jnp.zeros(n)
+        )
+    except Exception as error:
+        first = str(error).strip().splitlines()[0]
+        raise MechidError(f"The controller is no jax.numpy function of (t, q, v): {first}") from None
+    if out.shape != (nu,):
+        names = ", ".join(mechanism.input_names) or "none"
+        raise MechidError(f"The controller gives shape {out.shape}, not one value for each input ({names}).")
 
-    def mapped(stepper: Stepper, model: Model, *along: Any) -> Any:
-        total, parts = len(along[-1]), []
+
+def _in_pieces(function: Callable[..., Any], along: int) -> Callable[..., Any]:
+    """Map a function over its last `along` arguments, PIECE rows at a time so that it compiles once."""
+
+    @jit
+    def compiled(fixed: Any, rows: Any) -> Any:
+        return jax.vmap(lambda *now: function(*fixed, *now))(*rows)
+
+    def mapped(*arguments: Any) -> Any:
+        fixed, rows = arguments[:-along], arguments[-along:]
+        total, parts = len(jax.tree.leaves(rows)[0]), []
         for first in range(0, total, PIECE):
-            count = min(PIECE, total - first)
             pick = np.minimum(np.arange(first, first + PIECE), total - 1)
-            out = compiled(stepper, model, *jax.tree.map(lambda a, i=pick: a[i], along))
+            out = compiled(fixed, jax.tree.map(lambda a, i=pick: a[i], rows))
+            count = min(PIECE, total - first)
             parts.append(jax.tree.map(lambda a, n=count: np.asarray(a)[:n], out))
         return jax.tree.map(lambda *a: np.concatenate(a), *parts)
 
     return mapped
 
 
-@_in_pieces
-def _look(stepper: Stepper, model: Model, x: Any, u: Array, driven: Array) -> tuple[Array, ...]:
-    q, v = stepper.positions(model, x), stepper.velocities(model, x, u, driven)
-    kinetic, potential = model.energy(q, v)
-    closure, _ = model.constraint(q, u)
-    return q, v, kinetic, potential, jnp.max(jnp.abs(closure), initial=0.0)
+def _gap(stepper: Stepper, model: Model, x: Any, u: Array) -> Array:
+    return jnp.max(jnp.abs(model.constraint(stepper.positions(model, x), u)[0]), initial=0.0)
 
 
-@_in_pieces
-def _poses(stepper: Stepper, model: Model, x: Any, u: Array, driven: Array) -> Array:
-    return model.frame_poses(stepper.positions(model, x))
-
-
-__all__ = ["Observation", "Rollout", "Trajectory", "rollout", "simulate"]
+_positions = _in_pieces(lambda stepper, model, x: stepper.positions(model, x), 1)
+_rates = _in_pieces(lambda stepper, model, x, u, driven: stepper.velocities(model, x, u, driven), 3)
+_energy = _in_pieces(lambda model, q, v: model.energy(q, v), 2)
+_violation = _in_pieces(_gap, 2)
+_poses = _in_pieces(lambda model, q: model.frame_poses(q), 1)

@@ -33,6 +33,7 @@ from mechid.dynamics.rotations import (
 from mechid.dynamics.stepper import Observation, Outcome, RowKind, Stepper, StepResult
 from mechid.dynamics.tree import Array, cross, kinematics, take
 from mechid.errors import MechidError
+from mechid.model.geometry import finite
 
 
 class State(NamedTuple):
@@ -92,8 +93,10 @@ class Spook(Stepper):
         super().check(model, steps)
         for name in ("compliance", "rotational_compliance", "relaxation_time"):
             value = getattr(self, name)
-            if value is not None and not float(value) >= 0.0:
+            if value is not None and finite(value, (), f"The {name} of Spook") < 0.0:
                 raise MechidError(f"The {name} of Spook must be ≥ 0, not {value}.")
+        if not isinstance(model, TreeModel):
+            raise MechidError("Spook moves mechanisms of bodies and joints only, not other models.")
 
     # States: R³ and unit quaternions, ⊞ from the left
 

@@ -206,7 +206,10 @@ class Stepper:
 
     def check(self, model: Model, steps: int) -> None:
         """Refuse step sizes that make no sense."""
-        dt = np.asarray(self.dt, dtype=float)
+        try:
+            dt = np.asarray(self.dt, dtype=float)
+        except (TypeError, ValueError):
+            raise MechidError(f"The step size dt must be a number, not {self.dt!r}.") from None
         if dt.ndim > 1 or not np.all(np.isfinite(dt)) or not np.all(dt > 0.0):
             raise MechidError(f"The step size dt must be positive and finite, not {self.dt}.")
         if dt.ndim == 1 and len(dt) != steps:

@@ -1,0 +1,1 @@
+"""What a mechanism is: parts, the builder, addresses and free parameters."""

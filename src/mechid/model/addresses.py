@@ -165,7 +165,7 @@ def layout(mechanism: Mechanism) -> Layout:
         for i, e in enumerate(rows):
             coordinate = by_name.get(getattr(e, "coordinate", ""))
             for j, (quantity, symbol) in enumerate(e.quantities.items()):
-                unit = quantity_unit(symbol, coordinate)
+                unit = quantity_unit(symbol, coordinate, by_name.get(getattr(e, "other", "")))
                 addresses.append(Address(f"{e.name}.{quantity}", at + width * i + j, unit, kind))
     customs = [e for e in mechanism.elements if isinstance(e, Custom)]
     at = block("custom", sum(len(e.parameters) for e in customs), 1)

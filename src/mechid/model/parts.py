@@ -106,7 +106,7 @@ class Coupling:
     c4: float = 0.0
 
     quantities: ClassVar[dict[str, str]] = {
-        "offset": "x", "ratio": "1", "c2": "1", "c3": "1", "c4": "1"
+        "offset": "x", "ratio": "x/y", "c2": "x/y²", "c3": "x/y³", "c4": "x/y⁴"
     }  # fmt: skip
 
 
@@ -238,7 +238,6 @@ class Custom:
 
 
 Element = Spring | Damper | Friction | Motor | Armature | LineSpring | Wrench | Custom
-COORDINATE_ELEMENTS = (Spring, Damper, Friction, Motor, Armature)
 
 
 def element_numbers(element: Any) -> tuple[float, ...]:
@@ -246,10 +245,14 @@ def element_numbers(element: Any) -> tuple[float, ...]:
     return tuple(float(getattr(element, name)) for name in element.quantities)
 
 
-def quantity_unit(symbol: str, coordinate: Coordinate | None) -> str:
-    """The SI unit of a quantity, with F and x replaced by the coordinate's force and length or angle."""
+def quantity_unit(symbol: str, coordinate: Coordinate | None, other: Coordinate | None = None) -> str:
+    """The SI unit of a quantity: F and x stand for the coordinate's force and length or angle, y for another's."""
     if coordinate is None:
         return symbol
+    if other is not None:
+        symbol = symbol.replace("y", other.unit)
+        if symbol == "x/" + coordinate.unit:
+            return "1"
     if symbol == "F·s²/x":
         return "kg·m²" if coordinate.revolute else "kg"
     return symbol.replace("F", coordinate.force_unit).replace("x", coordinate.unit)
