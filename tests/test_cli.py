@@ -1,17 +1,19 @@
 """The command line as a user meets it."""
 
 import json
+import os
 import subprocess
 import sys
 
+import jax
 import pytest
 
 
 def mechid(*arguments, cwd=None):
     code = "from mechid.cli import main; main()"
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, cwd=cwd, timeout=300
-    )
+    environment = os.environ | {"MECHID_CACHE": jax.config.jax_compilation_cache_dir}
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300, env=environment)
 
 
 @pytest.mark.parametrize(

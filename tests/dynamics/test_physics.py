@@ -46,12 +46,11 @@ def test_a_pendulum_follows_its_equation():
 @pytest.mark.parametrize("rule", ["midpoint", "trapezoidal"])
 def test_momentum_is_exact(rule):
     """A cart without force keeps its horizontal momentum; an arm about the vertical its angular one."""
-    for m, q, v, axis in (
-        (mechanisms.cart_pendulum(), [0.0, 2.0], [1.0, 3.0], 0),
-        (furuta(), [0.0, 2.5], [3.0, 1.0], 0),
-    ):
+    cart = mechanisms.cart_pendulum()
+    furuta_too = furuta().torque("base")  # of the cart's size: one compiled program
+    for m, q, v in ((cart, [0.0, 2.0], [1.0, 3.0]), (furuta_too, [0.0, 2.5], [3.0, 1.0])):
         run = simulate(m, Variational(0.01, rule=rule), 2000, q=q, v=v)
-        assert np.abs(run.states.p[:, axis] - run.states.p[0, axis]).max() < 1e-9
+        assert np.abs(run.states.p[:, 0] - run.states.p[0, 0]).max() < 1e-9
 
 
 def test_energy_stays_bounded_over_1e5_steps_and_the_loop_closed():

@@ -65,7 +65,7 @@ def sensitivities(trajectory: Trajectory, bind: Bind, theta: Array) -> Sensitivi
     tangent = _tangent(bind, theta)
     stepper, window = trajectory.stepper, trajectory.stepper.window
     anchor = jax.tree.map(lambda a: a[0], trajectory.states)
-    first = _start(bind, theta, stepper, anchor, q0, v0, trajectory.inputs[0], trajectory.t[0])
+    first = _start(trajectory.model, tangent, stepper, anchor, q0, v0, trajectory.inputs[0], trajectory.t[0])
     carry = jnp.broadcast_to(first, (window, *first.shape))
     windows, steps = _windows(trajectory), trajectory.steps
     states, multipliers = [np.asarray(first)[None]], []
@@ -100,14 +100,16 @@ def _windows(trajectory: Trajectory) -> Any:
 _tangent = jit(model_tangent, static_argnums=(0,))
 
 
-def _start_slope(
-    bind: Bind, theta: Array, stepper: Stepper, anchor: Any, q: Array, v: Array, u: Array, t: Array
+@jit
+def _start(
+    model: Model, tangent: Any, stepper: Stepper, anchor: Any, q: Array, v: Array, u: Array, t: Array
 ) -> Array:
     """dx_0/dθ at fixed coordinates and rates."""
-    return jax.jacfwd(lambda th: stepper.local(anchor, stepper.initial(bind(th), q, v, u, t)))(theta)
 
+    def start(m: Model) -> Array:
+        return stepper.local(anchor, stepper.initial(m, q, v, u, t))
 
-_start = jit(_start_slope, static_argnums=(0,))
+    return along(start, model, tangent, jnp.zeros(stepper.nx(model)))
 
 
 @jit

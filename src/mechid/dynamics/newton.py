@@ -57,12 +57,17 @@ def newton(
         return jax.scipy.linalg.lu_factor(jacobian(y))
 
     def unfinished(i: _Iterate) -> Array:
-        return (i.outcome == Outcome.TOO_MANY) & (i.iterations < max_iterations) & ~(i.norm <= 1.0)
+        return (i.outcome == Outcome.TOO_MANY) & (i.iterations <= max_iterations) & ~(i.norm <= 1.0)
 
     def iterate(i: _Iterate) -> _Iterate:
-        factors = jax.lax.cond(i.wanted, lambda: factorise(i.y), lambda: i.factors)
-        fresh = i.fresh | i.wanted
-        direction = -jax.scipy.linalg.lu_solve(factors, i.r, check_finite=False)
+        def solve() -> tuple[tuple[Array, Array], Array]:
+            factors = jax.lax.cond(i.wanted, lambda: factorise(i.y), lambda: i.factors)
+            return factors, -jax.scipy.linalg.lu_solve(factors, i.r, check_finite=False)
+
+        # the first pass only evaluates the residual at the guess: it is compiled once, here
+        started = i.iterations > 0
+        factors, direction = jax.lax.cond(started, solve, lambda: (i.factors, jnp.zeros_like(i.y)))
+        fresh = started & (i.fresh | i.wanted)
         y = i.y + i.length * direction
         r, tolerance, extra = residual(y)
         norm = norm_of(r, tolerance)
@@ -81,19 +86,19 @@ def newton(
             jnp.where(better, norm, i.norm),
             factors,
             fresh & ~better,
-            jnp.where(better, norm > 0.05 * i.norm, ~fresh),
+            ~started | jnp.where(better, norm > 0.05 * i.norm, ~fresh),
             jnp.where(better | ~fresh, 1.0, 0.5 * i.length),
             i.iterations + 1,
             outcome,
         )
 
-    r, tolerance, extra = residual(y)
     n = y.shape[0]
+    extra = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(residual, y)[2])
     start = _Iterate(
         y,
-        r,
+        jnp.zeros(n),
         extra,
-        norm_of(r, tolerance),
+        jnp.array(jnp.inf),
         (jnp.zeros((n, n)), jnp.zeros(n, dtype=jnp.int32)),
         jnp.array(False),
         jnp.array(True),
@@ -103,4 +108,4 @@ def newton(
     )
     end = jax.lax.while_loop(unfinished, iterate, start)
     outcome = jnp.where(end.norm <= 1.0, int(Outcome.SOLVED), end.outcome)
-    return Solved(end.y, end.extra, outcome, end.iterations, end.norm)
+    return Solved(end.y, end.extra, outcome, end.iterations - 1, end.norm)
