@@ -4,8 +4,9 @@ from mechid.compile import enable_float64
 from mechid.dynamics.assembly import assemble, project_rates
 from mechid.dynamics.bdf import BDF
 from mechid.dynamics.linearization import sensitivities, transitions
-from mechid.dynamics.simulate import Trajectory, simulate
+from mechid.dynamics.simulate import simulate
 from mechid.dynamics.spook import Spook
+from mechid.dynamics.trajectory import Trajectory
 from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError, SimulationError
 from mechid.model.geometry import roll_pitch_yaw, rotation_about

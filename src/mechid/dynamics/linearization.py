@@ -15,8 +15,8 @@ import numpy as np
 
 from mechid.compile import jit
 from mechid.dynamics.model import Model
-from mechid.dynamics.simulate import PIECE, Controller, Trajectory
 from mechid.dynamics.stepper import Stepper, Transition, along, model_tangent
+from mechid.dynamics.trajectory import PIECE, Controller, Trajectory
 from mechid.dynamics.tree import Array
 
 Bind = Callable[[Array], Model]

@@ -10,7 +10,8 @@ import time
 
 import numpy as np
 
-from mechid.dynamics.simulate import Trajectory, simulate
+from mechid.dynamics.simulate import simulate
+from mechid.dynamics.trajectory import Trajectory
 from mechid.dynamics.variational import Variational
 from mechid.reference import reference_folder
 from mechid.studies import mechanisms

@@ -1,0 +1,146 @@
+"""`Trajectory`: a simulated motion, and what can be read off it: coordinates, rates, energy, closure, frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mechid.compile import jit
+from mechid.dynamics.model import Model
+from mechid.dynamics.stepper import Stepper
+from mechid.dynamics.tree import Array
+from mechid.errors import unknown
+from mechid.model.mechanism import Mechanism
+
+PIECE = 256
+"""steps a call of a compiled program"""
+
+Controller = Callable[[Any, Any, Any], Any]
+"""u = controller(t, q, v) in jax.numpy, from the state at the start of a step"""
+
+
+@dataclass(frozen=True, eq=False)
+class Trajectory:
+    """A simulated motion. Arrays over time come first-axis; N steps have N + 1 states."""
+
+    mechanism: Mechanism
+    stepper: Stepper
+    model: Model
+    t: np.ndarray
+    """(N + 1,) s"""
+    states: Any
+    """the stepper's own states, N + 1"""
+    multipliers: np.ndarray
+    """(N, nz) impulses of the constraints over each step"""
+    inputs: np.ndarray
+    """(N, nu)"""
+    iterations: np.ndarray
+    """(N,)"""
+    residual: np.ndarray
+    """(N,) largest residual of each step as a multiple of its tolerance"""
+    outcome: str
+    """a sentence"""
+    start: np.ndarray
+    """(nq,) the coordinates that were asked for"""
+    start_rates: np.ndarray
+    """(nq,) and their rates"""
+    controller: Controller | None
+    """what made the inputs, if it was a function"""
+
+    @property
+    def steps(self) -> int:
+        return len(self.t) - 1
+
+    @cached_property
+    def q(self) -> np.ndarray:
+        """(N + 1, nq) joint coordinates, rad or m; full turns are counted"""
+        return self._unwrapped(_positions(self.stepper, self.model, self.states))
+
+    @cached_property
+    def v(self) -> np.ndarray:
+        """(N + 1, nq) their rates"""
+        return _rates(self.stepper, self.model, *self._along)
+
+    @cached_property
+    def energy(self) -> tuple[np.ndarray, np.ndarray]:
+        """Kinetic and potential energy at each state, J."""
+        return _energy(self.model, self.q, self.v)
+
+    @cached_property
+    def violation(self) -> np.ndarray:
+        """(N + 1,) largest loop violation, m or rad; driven coordinates against their inputs."""
+        return _violation(self.stepper, self.model, *self._along[:2])
+
+    def frame(self, name: str) -> np.ndarray:
+        """(N + 1, 4, 4) world poses of a frame."""
+        names = self.mechanism.frame_names
+        if name not in names:
+            raise unknown("frame", name, names)
+        return self._poses[:, names.index(name)]
+
+    @cached_property
+    def _poses(self) -> np.ndarray:
+        return _frame_poses(self.model, self.q)
+
+    def _unwrapped(self, q: np.ndarray) -> np.ndarray:
+        """Angles without jumps, beginning at the given start."""
+        if not self.stepper.wraps:
+            return q
+        turns = np.array([c.revolute for c in self.mechanism.coordinates])
+        smooth = q.copy()
+        smooth[:, turns] = np.unwrap(q[:, turns], axis=0)
+        smooth[:, turns] += 2 * np.pi * np.round((self.start - smooth[0]) / (2 * np.pi))[turns]
+        return smooth
+
+    @property
+    def _along(self) -> tuple[Any, np.ndarray, np.ndarray]:
+        """States with the input that acted until each of them, and rates of driven coordinates."""
+        inputs = self.inputs if self.steps else np.zeros((1, self.model.nu))
+        reached = np.concatenate([inputs[:1], inputs])[: self.steps + 1]
+        return self.states, reached, self.driven_rates
+
+    @property
+    def driven_rates(self) -> np.ndarray:
+        """(N + 1, driven) rates of driven coordinates over the step before each state."""
+        index = np.asarray(self.model.driven)
+        path = self.q[:, index]
+        return np.concatenate(
+            [self.start_rates[None, index], np.diff(path, axis=0) / np.diff(self.t)[:, None]]
+        )
+
+
+def _in_pieces(function: Callable[..., Any], along: int) -> Callable[..., Any]:
+    """Map a function over its last `along` arguments, PIECE rows at a time so that it compiles once."""
+
+    @jit
+    def compiled(fixed: Any, rows: Any) -> Any:
+        return jax.vmap(lambda *now: function(*fixed, *now))(*rows)
+
+    def mapped(*arguments: Any) -> Any:
+        fixed, rows = arguments[:-along], arguments[-along:]
+        total, parts = len(jax.tree.leaves(rows)[0]), []
+        for first in range(0, total, PIECE):
+            pick = np.minimum(np.arange(first, first + PIECE), total - 1)
+            out = compiled(fixed, jax.tree.map(lambda a, i=pick: a[i], rows))
+            count = min(PIECE, total - first)
+            parts.append(jax.tree.map(lambda a, n=count: np.asarray(a)[:n], out))
+        return jax.tree.map(lambda *a: np.concatenate(a), *parts)
+
+    return mapped
+
+
+def _gap(stepper: Stepper, model: Model, x: Any, u: Array) -> Array:
+    return jnp.max(jnp.abs(model.constraint(stepper.positions(model, x), u)[0]), initial=0.0)
+
+
+_positions = _in_pieces(lambda stepper, model, x: stepper.positions(model, x), 1)
+_rates = _in_pieces(lambda stepper, model, x, u, driven: stepper.velocities(model, x, u, driven), 3)
+_energy = _in_pieces(lambda model, q, v: model.energy(q, v), 2)
+_violation = _in_pieces(_gap, 2)
+_frame_poses = _in_pieces(lambda model, q: model.frame_poses(q), 1)
