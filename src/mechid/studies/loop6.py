@@ -49,8 +49,8 @@ def run(settings: Settings, study: Study) -> None:
         study.result["runs"].append(result)
         rows.append(_row(result))
     study.table(
-        "Model A beside another engine's trajectories: largest differences",
-        ["damping", "steps", "q (rad)", "p (N·m·s)", "λ", "loop violation", "first run", "again"],
+        "Largest differences from another engine's trajectories (SI units)",
+        ["damping", "steps", "Δq", "Δp", "Δλ", "loop open", "first run", "again"],
         rows,
     )
     same = [r["difference"] for r in study.result["runs"] if r["difference"]]
@@ -81,7 +81,7 @@ def _row(result: dict) -> list[str]:
     gap = result["difference"] or {}
     seconds = result["seconds"]
     return [
-        f"{result['damping']:g} N·m·s/rad",
+        f"{result['damping']:g}",
         str(result["steps"]),
         *(f"{gap[k]:.1e}" if gap else "–" for k in ("q", "p", "lam")),
         f"{result['violation']:.1e}",
