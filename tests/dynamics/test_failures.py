@@ -3,7 +3,17 @@
 import numpy as np
 import pytest
 
-from mechid import BDF, Mechanism, MechidError, SimulationError, Spook, Variational, assemble, simulate
+from mechid import (
+    BDF,
+    Mechanism,
+    MechidError,
+    SimulationError,
+    Spook,
+    Variational,
+    assemble,
+    simulate,
+    transitions,
+)
 from mechid.studies import mechanisms
 
 
@@ -111,3 +121,5 @@ def test_no_steps_give_the_start():
     run = simulate(mechanisms.pendulum(), Variational(0.01), 0, q=[0.3])
     assert run.steps == 0
     assert run.q.tolist() == [[0.3]]
+    with pytest.raises(MechidError, match="without steps has no derivatives"):
+        transitions(run)

@@ -6,7 +6,7 @@ lengths in a loop). A controller u = f(t, q, v) closes the loop: du_k = (∂f/�
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -18,6 +18,7 @@ from mechid.dynamics.model import Model
 from mechid.dynamics.stepper import Stepper, Transition, along, model_tangent
 from mechid.dynamics.trajectory import PIECE, Controller, Trajectory
 from mechid.dynamics.tree import Array
+from mechid.errors import MechidError
 
 Bind = Callable[[Array], Model]
 """θ ↦ model"""
@@ -35,22 +36,9 @@ class Sensitivities(NamedTuple):
 def transitions(trajectory: Trajectory, bind: Bind | None = None, theta: Array | None = None) -> Transition:
     """A_k, B_u, B_θ of every step, stacked (open loop: inputs held)."""
     tangent = None if bind is None else _tangent(bind, jnp.asarray(theta))
-    windows = _windows(trajectory)
-    n = trajectory.steps
     parts = []
-    for first in range(0, n, PIECE):
-        pick = np.minimum(np.arange(first, first + PIECE), n - 1)
-        out = _transitions(
-            trajectory.stepper,
-            trajectory.model,
-            jax.tree.map(lambda a, i=pick: a[i], windows),
-            trajectory.multipliers[pick],
-            trajectory.inputs[pick],
-            trajectory.t[pick],
-            pick,
-            tangent,
-        )
-        count = min(PIECE, n - first)
+    for (*rows, _), count in _pieces(trajectory):
+        out = _transitions(trajectory.stepper, trajectory.model, tangent, tuple(rows))
         parts.append(jax.tree.map(lambda a, m=count: np.asarray(a)[:m], out))
     return jax.tree.map(lambda *a: np.concatenate(a), *parts)
 
@@ -60,34 +48,36 @@ def sensitivities(trajectory: Trajectory, bind: Bind, theta: Array) -> Sensitivi
 
     The initial coordinates and rates are held; the initial state may still depend on θ (p = M v).
     """
-    theta = jnp.asarray(theta)
-    q0, v0 = trajectory.start, trajectory.start_rates
-    tangent = _tangent(bind, theta)
-    stepper, window = trajectory.stepper, trajectory.stepper.window
-    anchor = jax.tree.map(lambda a: a[0], trajectory.states)
-    first = _start(trajectory.model, tangent, stepper, anchor, q0, v0, trajectory.inputs[0], trajectory.t[0])
-    carry = jnp.broadcast_to(first, (window, *first.shape))
-    windows, steps = _windows(trajectory), trajectory.steps
-    states, multipliers = [np.asarray(first)[None]], []
-    for begin in range(0, steps, PIECE):
-        pick = np.minimum(np.arange(begin, begin + PIECE), steps - 1)
-        carry, (dx, dz) = _sensitivities(
-            stepper,
-            trajectory.model,
-            jax.tree.map(lambda a, i=pick: a[i], windows),
-            trajectory.multipliers[pick],
-            trajectory.inputs[pick],
-            trajectory.t[pick],
-            pick,
-            tangent,
-            carry,
-            trajectory.driven_rates[pick],
-            trajectory.controller,
-        )
-        count = min(PIECE, steps - begin)
+    stepper, model = trajectory.stepper, trajectory.model
+    tangent = _tangent(bind, jnp.asarray(theta))
+    states, multipliers, carry = [], [], None
+    for rows, count in _pieces(trajectory):
+        if carry is None:
+            anchor = jax.tree.map(lambda a: a[0], trajectory.states)
+            given = (trajectory.start, trajectory.start_rates, trajectory.inputs[0], trajectory.t[0])
+            first = _start(stepper, model, tangent, anchor, *given)
+            carry = jnp.broadcast_to(first, (stepper.window, *first.shape))
+            states.append(np.asarray(first)[None])
+        carry, (dx, dz) = _sensitivities(stepper, model, tangent, carry, rows, trajectory.controller)
         states.append(np.asarray(dx)[:count])
         multipliers.append(np.asarray(dz)[:count])
     return Sensitivities(np.concatenate(states), np.concatenate(multipliers))
+
+
+def _pieces(trajectory: Trajectory) -> Iterator[tuple[tuple[Any, ...], int]]:
+    """States around each step, multipliers, inputs, times, numbers and driven rates, PIECE steps at a time.
+
+    The last piece is filled up by repeating its last step; the count says how many are meant.
+    """
+    n = trajectory.steps
+    if n == 0:
+        raise MechidError("A trajectory without steps has no derivatives: simulate at least one step.")
+    windows, rates = _windows(trajectory), trajectory.driven_rates
+    for first in range(0, n, PIECE):
+        k = np.minimum(np.arange(first, first + PIECE), n - 1)
+        xs = jax.tree.map(lambda a, i=k: a[i], windows)
+        rows = (xs, trajectory.multipliers[k], trajectory.inputs[k], trajectory.t[k], k, rates[k])
+        yield rows, min(PIECE, n - first)
 
 
 def _windows(trajectory: Trajectory) -> Any:
@@ -102,7 +92,7 @@ _tangent = jit(model_tangent, static_argnums=(0,))
 
 @jit
 def _start(
-    model: Model, tangent: Any, stepper: Stepper, anchor: Any, q: Array, v: Array, u: Array, t: Array
+    stepper: Stepper, model: Model, tangent: Any, anchor: Any, q: Array, v: Array, u: Array, t: Array
 ) -> Array:
     """dx_0/dθ at fixed coordinates and rates."""
 
@@ -113,26 +103,20 @@ def _start(
 
 
 @jit
-def _transitions(
-    stepper: Stepper, model: Model, xs: Any, z: Array, u: Array, t: Array, k: Array, tangent: Any
-) -> Transition:
-    def one(xs: Any, z: Array, u: Array, t: Array, k: Array) -> Transition:
+def _transitions(stepper: Stepper, model: Model, tangent: Any, rows: tuple[Any, ...]) -> Transition:
+    def one(now: tuple[Any, ...]) -> Transition:
+        xs, z, u, t, k = now
         return stepper.transition(xs, z, u, t, k, model, tangent)
 
-    return jax.lax.map(lambda a: one(*a), (xs, z, u, t, k))
+    return jax.lax.map(one, rows)
 
 
 def _sensitivities_piece(
     stepper: Stepper,
     model: Model,
-    xs: Any,
-    z: Array,
-    u: Array,
-    t: Array,
-    k: Array,
     tangent: Any,
     carry: Array,
-    driven: Array,
+    rows: tuple[Any, ...],
     controller: Controller | None,
 ) -> tuple[Array, tuple[Array, Array]]:
     def one(past: Array, now: tuple[Any, ...]) -> tuple[Array, tuple[Array, Array]]:
@@ -155,7 +139,7 @@ def _sensitivities_piece(
         dz = jnp.einsum("wij,wjp->ip", by.z_x, past) + by.z_u @ du + by.z_theta
         return jnp.concatenate([past[1:], dx[None]]), (dx, dz)
 
-    return jax.lax.scan(one, carry, (xs, z, u, t, k, driven))
+    return jax.lax.scan(one, carry, rows)
 
 
-_sensitivities = jit(_sensitivities_piece, static_argnums=(10,))
+_sensitivities = jit(_sensitivities_piece, static_argnums=(5,))

@@ -9,6 +9,7 @@ implicit differentiation. Steppers are immutable pytrees: their numbers are trac
 
 from __future__ import annotations
 
+import abc
 import enum
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -92,7 +93,7 @@ class Observation(NamedTuple):
     u: Array
 
 
-class Stepper:
+class Stepper(abc.ABC):
     """Base of all steppers: what can be derived from `residual`, `retract` and `local`."""
 
     dt: Any
@@ -106,44 +107,47 @@ class Stepper:
 
     # What a stepper writes
 
+    @abc.abstractmethod
     def nx(self, model: Model) -> int:
-        raise NotImplementedError
+        """Size of a state's tangent vector."""
 
+    @abc.abstractmethod
     def nz(self, model: Model) -> int:
-        raise NotImplementedError
+        """Unknowns of an interval: multipliers."""
 
+    @abc.abstractmethod
     def rows(self, model: Model) -> tuple[RowKind, ...]:
-        raise NotImplementedError
+        """What each row of the residual is."""
 
+    @abc.abstractmethod
     def initial(self, model: Model, q: Array, v: Array, u: Array, t: Array) -> Any:
         """The state for coordinates and rates; it may depend on the model's numbers (p = M v)."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def residual(self, xs: Any, z: Array, u: Array, t: Array, k: Array, model: Model) -> Array:
         """r of window + 1 states stacked oldest first; k selects start-up coefficients and step sizes."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def step(
         self, xs: Any, u: Array, t: Array, k: Array, model: Model, guess: tuple[Any, Array]
     ) -> StepResult:
         """The next state and multipliers, from `window` states stacked oldest first."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def retract(self, x: Any, d: Array) -> Any:
         """The state reached from x along a tangent vector."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def local(self, x: Any, y: Any) -> Array:
         """The tangent vector from x to y: the inverse of `retract`."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def positions(self, model: Model, x: Any) -> Array:
         """Joint coordinates of a state."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def velocities(self, model: Model, x: Any, u: Array, driven: Array) -> Array:
         """Rates of the joint coordinates of a state; those of driven ones are given."""
-        raise NotImplementedError
 
     # What follows from it
 
