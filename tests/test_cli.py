@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 
 import jax
 import pytest
@@ -57,6 +58,10 @@ def test_drift_draws_its_figure(tmp_path):
     done = mechid("study", "drift", "--quick", "--set", "steps=600", "--out", "figures", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "figures" / "drift.png").stat().st_size > 10_000
+
+
+def test_the_version_is_the_packages():
+    assert mechid("--version").stdout.strip() == f"mechid {version('mechid')}"
 
 
 def test_help_lists_the_studies():

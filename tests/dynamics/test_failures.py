@@ -36,6 +36,21 @@ def test_a_stiff_undamped_mode_at_a_large_step():
     assert quiet.outcome == str(e.value)
 
 
+@pytest.mark.xdist_group("model B")
+def test_the_undamped_baxter_loop_breaks_down_at_a_coarse_step(reference):
+    """Known of this model: at dt = 0.01 without loop damping it ends after about 1.5 s."""
+    facts = mechanisms.baxter_facts()
+    arm = mechanisms.baxter_loop()
+    arm = mechanisms.damped(arm, dict(zip(arm.coordinate_names, facts["arm_damping"], strict=False)))
+    q = np.concatenate([facts["q0_arm"], np.zeros(24)])
+    control = mechanisms.baxter_controller(0.01)
+    run = simulate(arm, Variational(0.01), 400, q=q, inputs=control, throw=False)
+    assert 1.4 < run.t[-1] < 1.7
+    assert "dt = 0.01 s is too large for the mode at" in run.outcome
+    assert "some damping" in run.outcome
+    assert _all_finite(run)
+
+
 def test_a_drive_that_pulls_a_loop_out_of_reach():
     m = mechanisms.four_bar().drive("a").drive("c")
     q = assemble(mechanisms.four_bar(), mechanisms.FOUR_BAR_GUESS, hold=["a"])

@@ -44,18 +44,20 @@ def diagnose(stepper: Stepper, model: Model, mechanism: Mechanism, run: Any, t: 
     loose = _singular(mechanism, facts)
     if failed.outcome == Outcome.SINGULAR or loose:
         return f"the matrix of the step is singular{loose}; {residual}."
+    omega, name = _fastest(mechanism, facts)
+    too_fast = omega * dt > 1.0
+    words = []
     if facts.gap.size and facts.gap.max() > 1e-4:
         row = mechanism.constraint_names[int(facts.gap.argmax())].split("[")[0]
-        return (
-            f"loop '{row}' stays open by {facts.gap.max():.3g} (m or rad): it may be out of reach, "
-            f"or dt = {dt:g} s is too large; {residual}."
+        reach = "" if too_fast else f": it may be out of reach, or dt = {dt:g} s is too large"
+        words.append(f"loop '{row}' stays open by {facts.gap.max():.3g} (m or rad){reach}")
+    if too_fast:
+        words.append(
+            f"dt = {dt:g} s is too large for the mode at {omega / 2 / np.pi:.3g} Hz, mostly of '{name}' "
+            f"(ω·dt = {omega * dt:.3g}): try dt ≤ {0.5 / omega:.2g} s or some damping"
         )
-    omega, name = _fastest(mechanism, facts)
-    if omega * dt > 1.0:
-        return (
-            f"dt = {dt:g} s is too large for the mode at {omega / 2 / np.pi:.3g} Hz, mostly of "
-            f"'{name}' (ω·dt = {omega * dt:.3g}); try dt ≤ {0.5 / omega:.2g} s or some damping; {residual}."
-        )
+    if words:
+        return f"{'; '.join(words)}; {residual}."
     return f"Newton's method found no solution near the last state; a smaller dt may help; {residual}."
 
 
