@@ -42,7 +42,7 @@ def assemble(
     # frames first by coinciding points, which has no turned-over solutions, then by their own rows
     for stage in (_by_points(mechanism), mechanism):
         if stage is not None:
-            q = _project(stage, lower(stage), q, start, free)
+            q = _project(stage, lower(stage), q, free)
     _check_closed(mechanism, q, hold)
     return q
 
@@ -118,7 +118,7 @@ def _by_points(mechanism: Mechanism) -> Mechanism | None:
     return dataclasses.replace(mechanism, loops=loops)
 
 
-def _project(mechanism: Mechanism, model: TreeModel, q: Array, start: Array, free: np.ndarray) -> Array:
+def _project(mechanism: Mechanism, model: TreeModel, q: Array, free: np.ndarray) -> Array:
     """Damped Gauss–Newton onto the constraint, moving as little as it can."""
     q, damping = q.copy(), 1e-3
     h, slope = _rows(model, mechanism, q)

@@ -103,7 +103,7 @@ def prepare(top: Topology, values: Any) -> TreeModel:
 
     def attached(index: Any, vector: Any, *, point: bool) -> Attached:
         pose = frame[index]
-        return Attached(top.frame_link[index], _turned(xp, pose, vector) + point * pose[:, :3, 3])
+        return Attached(top.frame_link[index], _turned(pose, vector) + point * pose[:, :3, 3])
 
     line_start, line_end = (attached(i, np.zeros((len(i), 3)), point=True) for i in top.line_frames.T)
     return TreeModel(
@@ -145,7 +145,7 @@ def _summed(xp: Any, shape: tuple[int, ...], index: Any, rows: Any) -> Any:
     return total
 
 
-def _turned(xp: Any, pose: Any, vectors: Any) -> Any:
+def _turned(pose: Any, vectors: Any) -> Any:
     return (pose[:, :3, :3] @ vectors[:, :, None])[:, :, 0]
 
 
@@ -223,7 +223,7 @@ def _maximal(xp: Any, top: MaximalTopology, placement: Any) -> Maximal:
         sign=top.sign,
         row_direction=Attached(
             xp.where(world[:, 0], none, parent),
-            xp.where(world, top.row_direction, _turned(xp, at, top.row_direction)),
+            xp.where(world, top.row_direction, _turned(at, top.row_direction)),
         ),
         row_to=Attached(top.row_body, top.row_to),
         row_start=Attached(xp.where(point[:, 0], parent, top.row_body), xp.where(point, at[:, :3, 3], 0.0)),

@@ -57,10 +57,6 @@ def rotation_of_quaternion(e: Array) -> Array:
     return (w * w - jnp.sum(v * v)) * jnp.eye(3) + 2.0 * jnp.outer(v, v) + 2.0 * w * skew(v)
 
 
-def rotation_of_vector(vector: Array) -> Array:
-    return rotation_of_quaternion(quaternion_of_vector(vector))
-
-
 def quaternion_of_rotation(R: Array) -> Array:
     """A unit quaternion of a rotation matrix, from the largest of its four candidates."""
     t = jnp.trace(R)
