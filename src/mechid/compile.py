@@ -1,13 +1,18 @@
 """The one place where the compiler is spoken to: float64 is checked and XLA's options are set here.
 
-XLA's CPU thread pool costs more than the small matrices of a mechanism do, so it is switched off for
-these functions. Compiler options are refused on nested `jit`, `jit(vmap)` and under `grad`: use this
-wrapper on outermost functions only.
+What costs time in small mechanisms is not arithmetic but everything around it. XLA's CPU thread pool and its
+matrix library cost more than matrices of this size do, so both are switched off for these functions. And XLA runs
+a loop kernel by kernel, unless the loop is small enough to be compiled as one: LOOP_BYTES raises that limit, so
+that a whole simulation is one kernel as long as nothing in it calls a library, sorts or scatters.
+
+Compiler options are refused on nested `jit`, `jit(vmap)` and under `grad`: use this wrapper on outermost functions
+only.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,12 +21,25 @@ import jax
 
 from mechid.errors import MechidError
 
-CPU_OPTIONS = {"xla_cpu_multi_thread_eigen": False}
+CPU_OPTIONS = {"xla_cpu_multi_thread_eigen": False, "xla_cpu_experimental_ynn_fusion_type": ""}
+ONCE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
+"""for programs that run once or twice: compiled quickly rather than well"""
+LOOP_BYTES = 2**24
+"""loops that touch fewer bytes in a pass are compiled as one kernel"""
 
 
 def enable_float64() -> None:
-    """Switch JAX to float64, which every computation here needs. Call it once, before anything else."""
+    """Switch JAX to float64, which every computation here needs. Call it once, before anything else.
+
+    It also raises XLA's limit for loops that are compiled as one kernel, through XLA_FLAGS: that acts as long as
+    JAX has not computed yet in this process, and where XLA_FLAGS does not say otherwise. Without it everything
+    works, at half the speed.
+    """
     jax.config.update("jax_enable_x64", True)
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "xla_backend_extra_options" not in flags:
+        limit = f"--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold={LOOP_BYTES}"
+        os.environ["XLA_FLAGS"] = f"{flags} {limit}".strip()
 
 
 def enable_compilation_cache(folder: Path) -> None:
@@ -38,17 +56,37 @@ def require_float64() -> None:
         )
 
 
-def jit(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
-    """`jax.jit` for an outermost function, in float64, with the thread pool off on a CPU."""
+def jit(function: Callable[..., Any], *, once: bool = False, **options: Any) -> Callable[..., Any]:
+    """`jax.jit` for an outermost function, in float64, with the options above on a CPU.
+
+    once: the program runs once or twice, so it is compiled quickly rather than well.
+    """
     compiled: list[Any] = []
 
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         require_float64()
         if not compiled:
-            cpu = jax.default_backend() == "cpu"
-            compiled.append(jax.jit(function, compiler_options=CPU_OPTIONS if cpu else None, **options))
+            compiled.append(jax.jit(function, compiler_options=_options(once), **options))
         return compiled[0](*args, **kwargs)
 
     call.compilations = lambda: compiled[0]._cache_size() if compiled else 0  # type: ignore[attr-defined]
     return call
+
+
+@functools.cache
+def _options(once: bool) -> dict[str, Any] | None:
+    """The options that this version of XLA knows, on a CPU."""
+    if jax.default_backend() != "cpu":
+        return None
+
+    def known(option: tuple[str, Any]) -> bool:
+        try:
+            jax.jit(lambda: 0, compiler_options=dict([option])).lower().compile()
+        except Exception as error:
+            if "No such compile option" in str(error):
+                return False
+            raise
+        return True
+
+    return dict(filter(known, (CPU_OPTIONS | (ONCE if once else {})).items()))

@@ -10,6 +10,7 @@ from numpy.polynomial.polynomial import polyval
 from scipy.spatial.transform import Rotation
 
 from mechid import Mechanism, MechidError
+from mechid.dynamics.model import TreeModel
 from mechid.dynamics.assembly import assemble, check_start, project_rates
 from mechid.studies import mechanisms
 
@@ -326,12 +327,18 @@ def test_impossible_rates_are_refused(four_bar: Mechanism) -> None:
 SHIFT = np.array([0.0, 1e-3, 0.0])
 
 
+def constraint(model: TreeModel, q: np.ndarray, u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    h, slope = model.constraint(q, u)  # type: ignore[arg-type]
+    return np.asarray(h), np.asarray(slope)
+
+
 def test_an_open_start_is_refused_with_its_gap(four_bar: Mechanism) -> None:
     model, q = four_bar.lower(), four_bar_angles(0.4, 1.0)
-    check_start(four_bar, model, q, np.zeros(3))
+    none = np.zeros(0)
+    check_start(four_bar, *constraint(model, q, none), np.zeros(3))
     with pytest.raises(MechidError, match=r"coordinates leave 'closure' open by .* assemble\(…\)"):
-        check_start(four_bar, model, q + SHIFT, np.zeros(3))
+        check_start(four_bar, *constraint(model, q + SHIFT, none), np.zeros(3))
     rates = four_bar_slope(0.4, 1.0)
-    check_start(four_bar, model, q, rates)
+    check_start(four_bar, *constraint(model, q, none), rates)
     with pytest.raises(MechidError, match=r"rates open 'closure' at .* project_rates\(…\)"):
-        check_start(four_bar, model, q, rates + SHIFT)
+        check_start(four_bar, *constraint(model, q, none), rates + SHIFT)

@@ -19,7 +19,7 @@ from mechid.model.mechanism import Mechanism
 CLOSED = 1e-10
 """m or rad: what counts as closed"""
 
-_constraint = jit(lambda model, q, u: model.constraint(q, u))
+_constraint = jit(lambda model, q, u: model.constraint(q, u), once=True)
 
 
 def assemble(
@@ -72,11 +72,8 @@ def project_rates(
     return v
 
 
-def check_start(mechanism: Mechanism, model: TreeModel, q: Array, v: Array) -> None:
-    """Refuse a start that leaves a loop open or tears it apart."""
-    if not mechanism.constraint_names:
-        return
-    closure, slope = _rows(model, mechanism, q)
+def check_start(mechanism: Mechanism, closure: Array, slope: Array, v: Array) -> None:
+    """Refuse a start that leaves a loop open or tears it apart: closures h, their slope Dh and the rates."""
     rates = slope[: _undriven(mechanism)] @ v
     for what, values, unit, allowed, remedy in (
         ("leave", closure, "m or rad", 1e-6, "assemble(…)"),
@@ -98,11 +95,17 @@ def _undriven(mechanism: Mechanism) -> int:
 
 def _rows(model: TreeModel, mechanism: Mechanism, q: Array) -> tuple[Array, Array]:
     """Closures and their slopes, driven rows satisfied."""
-    u = np.zeros(len(mechanism.input_names))
-    for d in mechanism.drives:
-        u[mechanism.input_names.index(d.name)] = q[mechanism.coordinate_names.index(d.coordinate)]
+    u = with_driven(mechanism, np.zeros(len(mechanism.input_names)), q)
     h, slope = _constraint(model, q, u)
     return np.asarray(h), np.asarray(slope)
+
+
+def with_driven(mechanism: Mechanism, u: Array, q: Array) -> Array:
+    """Inputs whose drives stand where the coordinates are."""
+    u = np.array(u, dtype=float)
+    for d in mechanism.drives:
+        u[mechanism.input_names.index(d.name)] = q[mechanism.coordinate_names.index(d.coordinate)]
+    return u
 
 
 def _by_points(mechanism: Mechanism) -> Mechanism | None:

@@ -17,8 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mechid.dynamics.linear import decomposed
 from mechid.dynamics.model import Model
-from mechid.dynamics.newton import newton
+from mechid.dynamics.newton import Evaluated, newton
 from mechid.dynamics.stepper import RowKind, Stepper, StepResult, extrapolate
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError
@@ -104,7 +105,14 @@ class BDF(Stepper):
         return jnp.concatenate([alpha @ xs.q - h * v, impulse, closure])
 
     def step(
-        self, xs: State, u: Array, t: Array, k: Array, model: Model, guess: tuple[State, Array]
+        self,
+        xs: State,
+        u: Array,
+        t: Array,
+        k: Array,
+        model: Model,
+        guess: tuple[State, Array],
+        memory: Any = None,
     ) -> StepResult:
         """Solved for q and λ, the rates being D q."""
         alpha, h, n = self.coefficients(k), self.step_size(k), model.nq
@@ -114,29 +122,27 @@ class BDF(Stepper):
             v = (past_q + alpha[-1] * q) / h
             return v, (past_v + alpha[-1] * v) / h
 
-        def equations(y: Array) -> Array:
+        def evaluate(y: Array) -> Evaluated:
             q, lam = y[:n], y[n:]
             v, a = rates(q)
             closure, slope = model.constraint(q, u)
             impulse = h * model.force_balance(q, v, a, u, t + h) + slope.T @ lam
-            return jnp.concatenate([impulse, closure])
-
-        def residual(y: Array) -> tuple[Array, Array, None]:
             # a difference of coordinates divided by h² is only known to their rounding
-            scale = jnp.max(jnp.abs(y[:n])) / h + jnp.max(jnp.abs(past_v))
+            scale = jnp.max(jnp.abs(q)) / h + jnp.max(jnp.abs(past_v))
             allowed = self.absolute_tolerance + self.relative_tolerance * scale
-            closing = jnp.full(model.nc, self.absolute_tolerance)
-            return equations(y), jnp.concatenate([jnp.full(n, allowed), closing]), None
+            tolerance = jnp.concatenate([jnp.full(n, allowed), jnp.full(model.nc, self.absolute_tolerance)])
+            return Evaluated(jnp.concatenate([impulse, closure]), tolerance, None, lambda: slope_of(y))
 
+        slope_of = jax.jacfwd(lambda y: evaluate(y).r)
         start = jnp.concatenate([guess[0].q, guess[1]])
-        solved = newton(residual, jax.jacfwd(equations), start)
+        solved = newton(evaluate, start, factorised=decomposed)
         q = solved.y[:n]
         return StepResult(
             State(q, rates(q)[0]), solved.y[n:], solved.outcome, solved.iterations, solved.residual
         )
 
-    def predict(self, history: State, zs: Array, known: Array) -> tuple[State, Array]:
-        return State(extrapolate(history.q, known), history.v[-1]), zs[-1]
+    def predict(self, history: State, z: Array, known: Array) -> tuple[State, Array]:
+        return State(extrapolate(history.q, known), history.v[-1]), z
 
 
 jax.tree_util.register_dataclass(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -24,10 +25,10 @@ class _Facts(NamedTuple):
     gap: Array
 
 
-@jit
+@partial(jit, once=True)
 def _facts(stepper: Stepper, model: Model, last: Any, failed: Any, u: Array, t: Array) -> _Facts:
     q = stepper.positions(model, last)
-    at = model.hessians(q, jnp.zeros_like(q), u, t)
+    at = model.terms_and_hessians(q, jnp.zeros_like(q), u, t)[1]()
     gap = model.constraint(stepper.positions(model, failed), u)[0]
     return _Facts(at.vv, -(at.qq + at.force_q), model.constraint(q, u)[1], jnp.abs(gap))
 

@@ -45,18 +45,37 @@ def points(at: Kinematics, where: Attached) -> Array:
     return jnp.einsum("rij,rj->ri", pose[:, :3, :3], where.vector) + pose[:, :3, 3]
 
 
-def directions(at: Kinematics, where: Attached) -> Array:
-    return jnp.einsum("rij,rj->ri", take(at.pose, where.link)[:, :3, :3], where.vector)
-
-
 def point_jacobian(tree: TreeArrays, at: Kinematics, link: Array, x: Array) -> Array:
     """(r, n, 3) ∂x/∂q for points x (r, 3) of links."""
     moved = cross(at.omega[None], x[:, None]) + at.s[None]
     return moved * take(tree.ancestry, link)[:, :, None]
 
 
-def direction_jacobian(tree: TreeArrays, at: Kinematics, link: Array, b: Array) -> Array:
-    return cross(at.omega[None], b[:, None]) * take(tree.ancestry, link)[:, :, None]
+class Rows(NamedTuple):
+    """The geometric rows at a configuration: directions, gaps x_b − x_a, and how both move with q."""
+
+    direction: Array
+    gap: Array
+    """(r, 3)"""
+    turned: Array
+    moved: Array
+    """(r, n, 3)"""
+
+
+def geometric_rows(model: LoopArrays, at: Kinematics) -> Rows:
+    """All three vectors of every row at once: compile time counts."""
+    parts = (model.row_direction, model.row_to, model.row_start)
+    link = jnp.concatenate([p.link for p in parts])
+    pose = take(at.pose, link)
+    # a direction turns only, a point moves too
+    r = model.row_direction.link.shape[0]
+    point = jnp.concatenate([jnp.zeros((r, 1)), jnp.ones((2 * r, 1))])
+    vector = jnp.concatenate([p.vector for p in parts])
+    x = jnp.sum(pose[:, :3, :3] * vector[:, None], -1) + point * pose[:, :3, 3]
+    slope = cross(at.omega[None], x[:, None]) + point[:, None] * at.s[None]
+    direction, to, start = x.reshape(3, r, 3)
+    turned, moved_to, moved_start = (slope * take(model.ancestry, link)[:, :, None]).reshape(3, r, -1, 3)
+    return Rows(direction, to - start, turned, moved_to - moved_start)
 
 
 def constraint(model: LoopArrays, at: Kinematics, q: Array, u: Array) -> tuple[Array, Array]:
@@ -64,15 +83,16 @@ def constraint(model: LoopArrays, at: Kinematics, q: Array, u: Array) -> tuple[A
     joint_h, joint_slope = joint_rows(model, q, u)
     if not model.row_direction.link.shape[0]:
         return joint_h, joint_slope
-    direction = directions(at, model.row_direction)
-    end, start = points(at, model.row_to), points(at, model.row_start)
-    turned = direction_jacobian(model, at, model.row_direction.link, direction)
-    moved = point_jacobian(model, at, model.row_to.link, end)
-    moved -= point_jacobian(model, at, model.row_start.link, start)
-    h = jnp.sum(direction * (end - start), -1)
-    slope = jnp.einsum("rnk,rk->rn", turned, end - start)
-    slope += jnp.einsum("rnk,rk->rn", moved, direction)
+    rows = geometric_rows(model, at)
+    h = jnp.sum(rows.direction * rows.gap, -1)
+    slope = jnp.sum(rows.turned * rows.gap[:, None] + rows.moved * rows.direction[:, None], -1)
     return jnp.concatenate([h, joint_h]), jnp.concatenate([slope, joint_slope])
+
+
+def input_slope(model: LoopArrays, nu: int) -> Array:
+    """∂h/∂u: only drives see inputs."""
+    others = model.row_direction.link.shape[0] + model.coupling_index.shape[0]
+    return jnp.concatenate([jnp.zeros((others, nu)), -jax.nn.one_hot(model.drive_index[:, 1], nu)])
 
 
 def joint_rows(model: LoopArrays, q: Array, u: Array) -> tuple[Array, Array]:
@@ -96,16 +116,11 @@ def constraint_hessian(model: LoopArrays, at: Kinematics, q: Array, weights: Arr
     total = jnp.zeros((n, n))
     if rows:
         w = weights[:rows]
-        direction = directions(at, model.row_direction)
-        end, start = points(at, model.row_to), points(at, model.row_start)
-        turned = direction_jacobian(model, at, model.row_direction.link, direction)
-        to = point_jacobian(model, at, model.row_to.link, end)
-        fro = point_jacobian(model, at, model.row_start.link, start)
-        mixed = jnp.einsum("r,rik,rjk->ij", w, turned, to - fro)
+        now = geometric_rows(model, at)
+        mixed = jnp.einsum("r,rik,rjk->ij", w, now.turned, now.moved)
         total += mixed + mixed.T
         # ω_j × a·b = ω_j·(a × b): the second derivative of each vector, for j ≤ i, dotted with its partner
-        arm = (end - start)[:, None]
-        levers = cross(turned, arm) + cross(to - fro, direction[:, None])
+        levers = cross(now.turned, now.gap[:, None]) + cross(now.moved, now.direction[:, None])
         lower = jnp.einsum("r,rik,jk->ij", w, levers, at.omega)
         total += _symmetric_below(model, lower)
     if model.coupling.shape[0]:

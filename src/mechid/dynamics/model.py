@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -26,9 +27,8 @@ class Terms(NamedTuple):
 
 
 class Hessians(NamedTuple):
-    """Second derivatives of the Lagrangian and first ones of the force, with the terms themselves."""
+    """Second derivatives of the Lagrangian and first ones of the force."""
 
-    terms: Terms
     qq: Array
     vq: Array
     """vq[i, j] = ∂²L/∂v_i∂q_j"""
@@ -77,8 +77,17 @@ class Model(Protocol):
         ...
 
     def terms(self, q: Array, v: Array, u: Array, t: Array) -> Terms: ...
-    def hessians(self, q: Array, v: Array, u: Array, t: Array) -> Hessians: ...
+    def terms_and_hessians(
+        self, q: Array, v: Array, u: Array, t: Array
+    ) -> tuple[Terms, Callable[[], Hessians]]:
+        """The terms now, the Hessians when they are asked for; the two share their work."""
+        ...
+
     def constraint(self, q: Array, u: Array) -> tuple[Array, Array]: ...
+    def constraint_input_slope(self) -> Array:
+        """∂h/∂u, a constant"""
+        ...
+
     def constraint_hessian(self, q: Array, weights: Array) -> Array: ...
     def force_balance(self, q: Array, v: Array, a: Array, u: Array, t: Array) -> Array: ...
     def mass_matrix(self, q: Array) -> Array: ...
@@ -111,34 +120,39 @@ class TreeModel(ElementArrays):
         return self.drive_index[:, 0]
 
     def terms(self, q: Array, v: Array, u: Array, t: Array) -> Terms:
-        now = tree.motion(self, q, v)
-        return self._terms(now, q, v, u, t)
+        return self.terms_and_hessians(q, v, u, t)[0]
 
-    def _terms(self, now: tree.Motion, q: Array, v: Array, u: Array, t: Array) -> Terms:
+    def terms_and_hessians(
+        self, q: Array, v: Array, u: Array, t: Array
+    ) -> tuple[Terms, Callable[[], Hessians]]:
+        now = tree.motion(self, q, v)
         first = tree.lagrangian_terms(self, now)
-        return Terms(
+        terms = Terms(
             first.q - elements.potential_gradient(self, now.at, q),
             first.v + self.armature * v,
             elements.force(self, now.at, q, v, u, t),
         )
 
-    def hessians(self, q: Array, v: Array, u: Array, t: Array) -> Hessians:
-        now = tree.motion(self, q, v)
-        second = tree.lagrangian_hessian(self, now)
-        by = elements.force_derivatives(self, now.at, q, v, u, t)
-        return Hessians(
-            self._terms(now, q, v, u, t),
-            second.qq - elements.potential_hessian(self, now.at, q),
-            second.vq,
-            second.vv + jnp.diag(self.armature),
-            by.q,
-            by.v,
-            by.u,
-        )
+        def hessians() -> Hessians:
+            second = tree.lagrangian_hessian(self, now)
+            by = elements.force_derivatives(self, now.at, q, v, u, t)
+            return Hessians(
+                second.qq - elements.potential_hessian(self, now.at, q),
+                second.vq,
+                second.vv + jnp.diag(self.armature),
+                by.q,
+                by.v,
+                by.u,
+            )
+
+        return terms, hessians
 
     def constraint(self, q: Array, u: Array) -> tuple[Array, Array]:
         """h(q, u) and ∂h/∂q."""
         return loops.constraint(self, tree.kinematics(self, q), q, u)
+
+    def constraint_input_slope(self) -> Array:
+        return loops.input_slope(self, self.nu)
 
     def constraint_hessian(self, q: Array, weights: Array) -> Array:
         """Σ weights·∂²h/∂q²."""

@@ -1,7 +1,8 @@
 """Newton's method for one step: few factorisations, a controlled step, an honest end.
 
-The Jacobian is factorised where it pays: at the start, and again when the last step gained less than a factor of
-twenty. A step that does not reduce the residual is halved (with a fresh Jacobian) or tried again with a new one.
+The Jacobian is taken at the start, sharing the work of the residual there, and again when a step gained less
+than a factor of twenty. A step that does not reduce the residual is halved (with a fresh Jacobian) or tried again
+with a new one.
 """
 
 from __future__ import annotations
@@ -11,16 +12,30 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import jax.scipy.linalg
 
+from mechid.dynamics.linear import Factors, factorise, solve
 from mechid.dynamics.stepper import Outcome
 from mechid.dynamics.tree import Array
+
+SLOW = 0.05
+"""a step that leaves more of the residual wants a new Jacobian"""
+
+
+class Evaluated(NamedTuple):
+    """The equations at a point."""
+
+    r: Array
+    tolerance: Array
+    """of each row"""
+    extra: Any
+    """what else is wanted at the solution"""
+    jacobian: Callable[[], Array]
+    """∂r/∂y here, computed when it is asked for"""
 
 
 class Solved(NamedTuple):
     y: Array
     extra: Any
-    """what `residual` gave besides, at y"""
     outcome: Array
     iterations: Array
     residual: Array
@@ -29,83 +44,87 @@ class Solved(NamedTuple):
 
 class _Iterate(NamedTuple):
     y: Array
-    r: Array
-    extra: Any
+    """the point to evaluate next"""
+    base: Array
+    """the best point so far, its norm and extra"""
     norm: Array
-    factors: tuple[Array, Array]
-    fresh: Array
-    """the factors belong to this y"""
-    wanted: Array
-    """new factors are wanted before the next step"""
+    extra: Any
+    direction: Array
     length: Array
-    iterations: Array
+    factors: Factors
+    fresh: Array
+    """the factors belong to the base"""
+    wanted: Array
+    """new factors are wanted at y, which is the base or the start"""
+    passes: Array
     outcome: Array
 
 
 def newton(
-    residual: Callable[[Array], tuple[Array, Array, Any]],
-    jacobian: Callable[[Array], Array],
+    evaluate: Callable[[Array], Evaluated],
     y: Array,
+    *,
+    factorised: Callable[[Array], Factors] = factorise,
     max_iterations: int = 40,
 ) -> Solved:
-    """Solve r(y) = 0. `residual` gives r, the tolerance of each row, and what else is wanted at the solution."""
-
-    def norm_of(r: Array, tolerance: Array) -> Array:
-        return jnp.max(jnp.abs(r) / tolerance)
-
-    def factorise(y: Array) -> tuple[Array, Array]:
-        return jax.scipy.linalg.lu_factor(jacobian(y))
+    """Solve r(y) = 0."""
 
     def unfinished(i: _Iterate) -> Array:
-        return (i.outcome == Outcome.TOO_MANY) & (i.iterations <= max_iterations) & ~(i.norm <= 1.0)
+        return (i.outcome == Outcome.TOO_MANY) & (i.passes <= max_iterations)
 
     def iterate(i: _Iterate) -> _Iterate:
-        def solve() -> tuple[tuple[Array, Array], Array]:
-            factors = jax.lax.cond(i.wanted, lambda: factorise(i.y), lambda: i.factors)
-            return factors, -jax.scipy.linalg.lu_solve(factors, i.r, check_finite=False)
-
-        # the first pass only evaluates the residual at the guess: it is compiled once, here
-        started = i.iterations > 0
-        factors, direction = jax.lax.cond(started, solve, lambda: (i.factors, jnp.zeros_like(i.y)))
-        fresh = started & (i.fresh | i.wanted)
-        y = i.y + i.length * direction
-        r, tolerance, extra = residual(y)
-        norm = norm_of(r, tolerance)
-        better = norm < (1.0 - 1e-4 * i.length) * i.norm
+        now = evaluate(i.y)
+        factors = jax.lax.cond(i.wanted, lambda: factorised(now.jacobian()), lambda: i.factors)
+        correction = solve(factors, now.r)
+        norm = jnp.max(jnp.abs(now.r) / now.tolerance)
+        better = i.wanted | (norm < (1.0 - 1e-4 * i.length) * i.norm)
+        slow = ~i.wanted & (norm > SLOW * i.norm)
+        base, direction = _choose(better, (i.y, -correction), (i.base, i.direction))
         # nothing more to gain: the correction is below the rounding of y
-        size = jnp.max(jnp.abs(direction)) / (1.0 + jnp.max(jnp.abs(i.y)))
-        done = fresh & (size < 1e-13) & (i.norm < 1e4)
-        singular = fresh & ~jnp.all(jnp.isfinite(direction))
-        stalled = fresh & ~better & (i.length < 1e-4)
+        rounding = jnp.max(jnp.abs(correction)) < 1e-13 * (1.0 + jnp.max(jnp.abs(base)))
+        stalled = ~better & i.fresh & (i.length < 1e-4)
         outcome = jnp.where(stalled, Outcome.STALLED, Outcome.TOO_MANY)
-        outcome = jnp.where(done, Outcome.SOLVED, jnp.where(singular, Outcome.SINGULAR, outcome))
+        outcome = jnp.where(i.wanted & rounding & (norm < 1e4), Outcome.SOLVED, outcome)
+        outcome = jnp.where(i.wanted & ~jnp.isfinite(jnp.sum(correction)), Outcome.SINGULAR, outcome)
+        outcome = jnp.where(norm <= 1.0, Outcome.SOLVED, outcome)
+        # a slow step or a failed one with old factors: new ones at the base; else onward, or half as far
+        renew = jnp.where(better, slow, ~i.fresh)
+        length = jnp.where(better | renew, 1.0, 0.5 * i.length)
         return _Iterate(
-            jnp.where(better, y, i.y),
-            jnp.where(better, r, i.r),
-            jax.tree.map(lambda a, b: jnp.where(better, a, b), extra, i.extra),
+            base + jnp.where(renew, 0.0, length) * direction,
+            base,
             jnp.where(better, norm, i.norm),
+            _choose(better, now.extra, i.extra),
+            direction,
+            length,
             factors,
-            fresh & ~better,
-            ~started | jnp.where(better, norm > 0.05 * i.norm, ~fresh),
-            jnp.where(better | ~fresh, 1.0, 0.5 * i.length),
-            i.iterations + 1,
+            i.wanted | (i.fresh & ~better),
+            renew,
+            i.passes + 1,
             outcome,
         )
 
     n = y.shape[0]
-    extra = jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(residual, y)[2])
+
+    def zeros_like(function: Callable[[Array], Any], *like: Array) -> Any:
+        return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(function, *like))
+
     start = _Iterate(
-        y,
-        jnp.zeros(n),
-        extra,
-        jnp.array(jnp.inf),
-        (jnp.zeros((n, n)), jnp.zeros(n, dtype=jnp.int32)),
-        jnp.array(False),
-        jnp.array(True),
-        jnp.array(1.0),
-        jnp.array(0),
-        jnp.array(int(Outcome.TOO_MANY)),
+        y=y,
+        base=y,
+        norm=jnp.array(jnp.inf),
+        extra=zeros_like(lambda y: evaluate(y).extra, y),
+        direction=jnp.zeros(n),
+        length=jnp.array(1.0),
+        factors=zeros_like(factorised, jnp.zeros((n, n))),
+        fresh=jnp.array(False),
+        wanted=jnp.array(True),
+        passes=jnp.array(0),
+        outcome=jnp.array(int(Outcome.TOO_MANY)),
     )
     end = jax.lax.while_loop(unfinished, iterate, start)
-    outcome = jnp.where(end.norm <= 1.0, int(Outcome.SOLVED), end.outcome)
-    return Solved(end.y, end.extra, outcome, end.iterations - 1, end.norm)
+    return Solved(end.base, end.extra, end.outcome, end.passes - 1, end.norm)
+
+
+def _choose(condition: Array, one: Any, other: Any) -> Any:
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)

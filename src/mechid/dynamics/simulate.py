@@ -7,7 +7,8 @@ whatever the horizon, memory is handed to the host piece by piece, and a run can
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,11 +17,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechid.compile import jit
-from mechid.dynamics.assembly import check_start
+from mechid.dynamics.assembly import check_start, with_driven
 from mechid.dynamics.diagnosis import diagnose
 from mechid.dynamics.lowering import lower
 from mechid.dynamics.model import Model
-from mechid.dynamics.stepper import Outcome, Stepper
+from mechid.dynamics.stepper import HISTORY, Outcome, Stepper
 from mechid.dynamics.trajectory import PIECE, Controller, Trajectory
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError, SimulationError
@@ -48,6 +49,56 @@ def simulate(
     u = f(t, q, v) in jax.numpy evaluated at the start of each step. A step that cannot be solved raises
     `SimulationError` with the steps before it, or with throw=False ends the trajectory and says so in `outcome`.
     """
+    plan = planned(mechanism, stepper, steps, q=q, v=v, inputs=inputs, t0=t0, model=model)
+    run = rollout(
+        stepper,
+        plan.model,
+        plan.state,
+        plan.table,
+        plan.controller,
+        t0,
+        memory=plan.memory,
+        driven=plan.driven,
+        progress=progress,
+    )
+    return finished(plan, run, throw=throw)
+
+
+class Plan(NamedTuple):
+    """A simulation that has been checked and can begin."""
+
+    mechanism: Mechanism
+    stepper: Stepper
+    model: Model
+    q: np.ndarray
+    v: np.ndarray
+    table: np.ndarray
+    """(steps, nu) inputs; zeros where a controller makes them"""
+    controller: Controller | None
+    t0: float
+    state: Any
+    """the first state"""
+    memory: Any
+    """what the stepper remembers of it"""
+
+    @property
+    def driven(self) -> np.ndarray:
+        """initial rates of driven coordinates"""
+        return self.v[np.asarray(self.model.driven)]
+
+
+def planned(
+    mechanism: Mechanism,
+    stepper: Stepper,
+    steps: int,
+    *,
+    q: dict[str, float] | ArrayLike | None = None,
+    v: dict[str, float] | ArrayLike | None = None,
+    inputs: ArrayLike | Controller | None = None,
+    t0: float = 0.0,
+    model: Model | None = None,
+) -> Plan:
+    """Check the arguments of `simulate` and find the first state."""
     if not isinstance(steps, int | np.integer) or steps < 0:
         raise MechidError(f"The number of steps must be ≥ 0 and whole, not {steps!r}.")
     if model is None:
@@ -55,23 +106,27 @@ def simulate(
     stepper.check(model, steps)
     start_q = mechanism.coordinate_vector(q, "The initial coordinate")
     start_v = mechanism.coordinate_vector(v, "The initial rate")
-    check_start(mechanism, model, start_q, start_v)  # type: ignore[arg-type]
     table, controller = _inputs(mechanism, inputs, steps)
-    start = _initial(stepper, model, start_q, start_v, table[0] if steps else np.zeros(model.nu), t0)
+    first = with_driven(mechanism, table[0] if steps else np.zeros(model.nu), start_q)
+    start, memory, closure, slope = _begin(stepper, model, start_q, start_v, first, t0)
+    check_start(mechanism, np.asarray(closure), np.asarray(slope), start_v)
     if controller is not None:
         _check_controller(mechanism, controller)
-    driven = start_v[np.asarray(model.driven)]
-    run = rollout(stepper, model, start, table, controller, t0, driven=driven, progress=progress)
-    done = run.steps_done
+    return Plan(mechanism, stepper, model, start_q, start_v, table, controller, float(t0), start, memory)
+
+
+def finished(plan: Plan, run: Rollout, *, throw: bool) -> Trajectory:
+    """The trajectory of a rollout, with its outcome as a sentence."""
+    done, steps = run.steps_done, len(plan.table)
     outcome = f"All {steps} steps were solved."
-    times = t0 + _times(stepper, steps)
+    times = plan.t0 + _times(plan.stepper, steps)
     if done < steps:
-        cause = diagnose(stepper, model, mechanism, run, times[done])
+        cause = diagnose(plan.stepper, plan.model, plan.mechanism, run, times[done])
         outcome = f"Step {done} at t = {times[done]:.6g} s could not be solved: {cause}"
     trajectory = Trajectory(
-        mechanism,
-        stepper,
-        model,
+        plan.mechanism,
+        plan.stepper,
+        plan.model,
         times[: done + 1],
         run.states,
         run.z,
@@ -79,11 +134,11 @@ def simulate(
         run.iterations,
         run.residual,
         outcome,
-        start_q,
-        start_v,
-        controller,
+        plan.q,
+        plan.v,
+        plan.controller,
     )
-    complaint = _wrapped(trajectory) if stepper.wraps else ""
+    complaint = _wrapped(trajectory) if plan.stepper.wraps else ""
     if complaint:
         trajectory = dataclasses.replace(trajectory, outcome=complaint)
     if (complaint or done < steps) and throw:
@@ -135,121 +190,178 @@ def rollout(
     controller: Controller | None = None,
     t0: float = 0.0,
     *,
+    memory: Any = None,
     driven: np.ndarray | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Rollout:
     """Advance a state through all inputs, in pieces of the compiled program.
 
-    driven: initial rates of driven coordinates, for a controller that asks for them.
+    memory: what the stepper remembers of the start, if it is at hand. driven: initial rates of driven
+    coordinates, for a controller that asks for them.
     """
     steps = len(inputs)
-    carry = _Carry(
-        jax.tree.map(lambda a: jnp.stack([a] * max(stepper.window, 3)), start),
-        jnp.zeros((3, stepper.nz(model))),
-        jnp.asarray(0),
-        jnp.asarray(float(t0)),
-        jnp.asarray(True),
-        jnp.zeros(model.driven.shape[0]) if driven is None else jnp.asarray(driven),
-    )
-    pieces: list[Any] = []
+    now = _first(stepper, model, start, memory, driven, t0)
+    pieces: list[_Step] = []
     failed = None
     for first in range(0, steps, PIECE):
         piece = np.zeros((PIECE, inputs.shape[1]))
-        piece[: min(PIECE, steps - first)] = inputs[first : first + PIECE]
-        carry, out = _advance(stepper, model, carry, piece, steps, controller)
-        out = jax.tree.map(np.asarray, out)
-        ends = np.flatnonzero((out.outcome != Outcome.SOLVED) | ~out.taken)
-        count = int(ends[0]) if len(ends) else PIECE
-        pieces.append(jax.tree.map(lambda a, n=count: a[:n], out))
-        if first + count < min(first + PIECE, steps):
-            failed = jax.tree.map(lambda a, n=count: a[n], out)
+        count = min(PIECE, steps - first)
+        piece[:count] = inputs[first : first + count]
+        now, out, solved = _advance(stepper, model, now, piece, count, controller)
+        out, solved = jax.tree.map(np.asarray, out), int(solved)
+        pieces.append(jax.tree.map(lambda a, n=solved: a[:n], out))
+        if solved < count:
+            failed = jax.tree.map(lambda a, n=solved: a[n], out)
             break
         if progress is not None:
-            progress(min(first + PIECE, steps), steps)
-    nz, nu = stepper.nz(model), inputs.shape[1]
+            progress(first + count, steps)
+    return _joined(stepper, model, start, pieces, failed)
+
+
+def rollouts_together(plans: Sequence[Plan]) -> list[Rollout]:
+    """The rollouts of plans of one length, all advanced together: what an accelerator is good at."""
+    stepper, controller, steps = plans[0].stepper, plans[0].controller, len(plans[0].table)
+    models = [p.model for p in plans]
+    shared = all(m is models[0] for m in models)
+    model = models[0] if shared else jax.tree.map(lambda *a: jnp.stack(a), *models)
+    starts = [_first(stepper, p.model, p.state, p.memory, p.driven, p.t0) for p in plans]
+    now = jax.tree.map(lambda *a: jnp.stack(a), *starts)
+    tables = np.stack([p.table for p in plans])
+    kept: list[list[_Step]] = [[] for _ in plans]
+    failed: list[Any] = [None for _ in plans]
+    for first in range(0, steps, PIECE):
+        count = min(PIECE, steps - first)
+        piece = np.zeros((len(plans), PIECE, tables.shape[2]))
+        piece[:, :count] = tables[:, first : first + count]
+        now, out, solved = _advance_together(stepper, model, now, piece, count, controller, shared)
+        out, solved = jax.tree.map(np.asarray, out), np.asarray(solved)
+        for i in range(len(plans)):
+            if failed[i] is None:
+                kept[i].append(jax.tree.map(lambda a, i=i, n=solved[i]: a[i, :n], out))
+                if solved[i] < count:
+                    failed[i] = jax.tree.map(lambda a, i=i, n=solved[i]: a[i, n], out)
+    return [
+        _joined(stepper, p.model, p.state, pieces, bad)
+        for p, pieces, bad in zip(plans, kept, failed, strict=True)
+    ]
+
+
+def _first(stepper: Stepper, model: Model, start: Any, memory: Any, driven: Any, t0: float) -> _Now:
+    if memory is None:
+        memory = _remember(stepper, model, start, np.zeros(model.nu))
+    return _Now(
+        jax.tree.map(lambda a: jnp.stack([a] * max(stepper.window, HISTORY)), start),
+        memory,
+        jnp.zeros(stepper.nz(model)),
+        jnp.asarray(0),
+        jnp.asarray(float(t0)),
+        jnp.zeros(model.driven.shape[0]) if driven is None else jnp.asarray(driven),
+    )
+
+
+def _joined(stepper: Stepper, model: Model, start: Any, pieces: list[_Step], failed: Any) -> Rollout:
     if not pieces:
         lone = jax.tree.map(lambda a: np.asarray(a)[None], start)
+        nz, nu = stepper.nz(model), model.nu
         return Rollout(lone, np.zeros((0, nz)), np.zeros((0, nu)), np.zeros(0, int), np.zeros(0), None)
     joined = jax.tree.map(lambda *a: np.concatenate(a), *pieces)
     states = jax.tree.map(lambda a, b: np.concatenate([np.asarray(a)[None], b]), start, joined.state)
     return Rollout(states, joined.z, joined.u, joined.iterations, joined.residual, failed)
 
 
-class _Carry(NamedTuple):
+class _Now(NamedTuple):
+    """Where a rollout stands."""
+
     history: Any
-    """the last max(window, 3) states, oldest first"""
-    zs: Array
-    k: Array
-    t: Array
-    alive: Array
+    """the last max(window, HISTORY) states, oldest first"""
+    memory: Any
+    """what the stepper remembers of the newest"""
+    z: Array
+    k: Any
+    t: Any
     driven: Array
     """rates of driven coordinates over the last step"""
 
 
-class _Out(NamedTuple):
+class _Step(NamedTuple):
+    """What is kept of a step."""
+
     state: Any
     z: Array
     u: Array
     iterations: Array
     residual: Array
     outcome: Array
-    taken: Array
 
 
 def _advance_piece(
     stepper: Stepper,
     model: Model,
-    carry: _Carry,
+    now: _Now,
     inputs: Array,
-    steps: Array,
+    count: Array,
     controller: Controller | None,
-) -> tuple[_Carry, _Out]:
-    def one(c: _Carry, u: Array) -> tuple[_Carry, _Out]:
-        newest = jax.tree.map(lambda a: a[-1], c.history)
-        active = c.alive & (c.k < steps)
+) -> tuple[_Now, _Step, Array]:
+    """Advance by `count` steps or to the first that fails; how many were solved."""
 
-        def take() -> _Out:
-            w = u
-            if controller is not None:
-                q = stepper.positions(model, newest)
-                rates = stepper.velocities(model, newest, u, c.driven)
-                w = jnp.asarray(controller(c.t, q, rates), float)
-            xs = jax.tree.map(lambda a: a[a.shape[0] - stepper.window :], c.history)
-            last = jax.tree.map(lambda a: a[-3:], c.history)
-            guess = stepper.predict(last, c.zs, c.k + 1)
-            s = stepper.step(xs, w, c.t, c.k, model, guess)
-            return _Out(s.state, s.z, w, s.iterations, s.residual, s.outcome, jnp.asarray(True))
+    def step(now: _Now, u: Array) -> tuple[_Now, _Step]:
+        newest = jax.tree.map(lambda a: a[-1], now.history)
+        before = stepper.positions(model, newest)
+        if controller is not None:
+            rates = stepper.velocities(model, newest, u, now.driven)
+            u = jnp.asarray(controller(now.t, before, rates), float)
+        xs = jax.tree.map(lambda a: a[a.shape[0] - stepper.window :], now.history)
+        last = jax.tree.map(lambda a: a[-HISTORY:], now.history)
+        guess = stepper.predict(last, now.z, now.k + 1)
+        s = stepper.step(xs, u, now.t, now.k, model, guess, now.memory)
+        history = jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), now.history, s.state)
+        h = stepper.step_size(now.k)
+        moved = stepper.positions(model, s.state) - before
+        after = _Now(history, s.memory, s.z, now.k + 1, now.t + h, moved[model.driven] / h)
+        return after, _Step(s.state, s.z, u, s.iterations, s.residual, s.outcome)
 
-        def skip() -> _Out:
-            zero = jnp.zeros_like(c.zs[-1])
-            shape = jax.eval_shape(take)
-            number = jnp.zeros((), shape.iterations.dtype)
-            solved = jnp.zeros((), shape.outcome.dtype)
-            return _Out(newest, zero, u, number, jnp.zeros(()), solved, jnp.asarray(False))
+    def going(state: tuple[Any, ...]) -> Array:
+        _, _, i, fine = state
+        return fine & (i < count)
 
-        out = jax.lax.cond(active, take, skip)
-        good = active & (out.outcome == int(Outcome.SOLVED))
-        history = jax.tree.map(
-            lambda old, new: jnp.where(good, jnp.concatenate([old[1:], new[None]]), old),
-            c.history,
-            out.state,
-        )
-        zs = jnp.where(good, jnp.concatenate([c.zs[1:], out.z[None]]), c.zs)
-        time = jnp.where(good, c.t + stepper.step_size(c.k), c.t)
-        alive = c.alive & (good | ~active)
-        moved = stepper.positions(model, out.state) - stepper.positions(model, newest)
-        driven = jnp.where(good, moved[model.driven] / stepper.step_size(c.k), c.driven)
-        return _Carry(history, zs, c.k + good, time, alive, driven), out
+    def one(state: tuple[Any, ...]) -> tuple[Any, ...]:
+        now, kept, i, _ = state
+        now, new = step(now, inputs[i])
+        kept = jax.tree.map(lambda a, b: jax.lax.dynamic_update_index_in_dim(a, b, i, 0), kept, new)
+        fine = new.outcome == int(Outcome.SOLVED)
+        return now, kept, i + fine, fine
 
-    return jax.lax.scan(one, carry, inputs)
+    shapes = jax.eval_shape(step, now, inputs[0])[1]
+    empty = jax.tree.map(lambda s: jnp.zeros((inputs.shape[0], *s.shape), s.dtype), shapes)
+    now, kept, solved, _ = jax.lax.while_loop(going, one, (now, empty, jnp.asarray(0), jnp.asarray(True)))
+    return now, kept, solved
+
+
+def _advance_pieces(
+    stepper: Stepper, model: Model, now: _Now, inputs: Array, count: Array, controller: Any, shared: bool
+) -> Any:
+    def one(model: Model, now: _Now, inputs: Array) -> Any:
+        return _advance_piece(stepper, model, now, inputs, count, controller)
+
+    return jax.vmap(one, in_axes=(None if shared else 0, 0, 0))(model, now, inputs)
 
 
 _advance = jit(_advance_piece, static_argnums=(5,))
+_advance_together = jit(_advance_pieces, static_argnums=(5, 6))
 
 
-@jit
-def _initial(stepper: Stepper, model: Model, q: Array, v: Array, u: Array, t: Array) -> Any:
-    return stepper.initial(model, q, v, u, t)
+@partial(jit, once=True)
+def _remember(stepper: Stepper, model: Model, x: Any, u: Array) -> Any:
+    return stepper.remember(model, x, u)
+
+
+@partial(jit, once=True)
+def _begin(
+    stepper: Stepper, model: Model, q: Array, v: Array, u: Array, t: Array
+) -> tuple[Any, Any, Array, Array]:
+    """The first state, what the stepper remembers of it, and the constraint there with its slope."""
+    x = stepper.initial(model, q, v, u, t)
+    return x, stepper.remember(model, x, u), *model.constraint(q, u)
 
 
 def _times(stepper: Stepper, steps: int) -> np.ndarray:

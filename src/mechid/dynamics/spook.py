@@ -157,6 +157,7 @@ class Spook(Stepper):
         k: Array,
         model: TreeModel,
         guess: tuple[State, Array],  # type: ignore[override]
+        memory: Any = None,
     ) -> StepResult:
         x0 = jax.tree.map(lambda a: a[-1], xs)
         h = self.step_size(k)

@@ -12,12 +12,14 @@ from __future__ import annotations
 import abc
 import enum
 from collections.abc import Callable
+from math import comb
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mechid.dynamics.linear import Factors, decomposed, solve, solve_transposed
 from mechid.dynamics.model import Model
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError
@@ -47,6 +49,8 @@ class StepResult(NamedTuple):
     iterations: Array
     residual: Array
     """largest residual as a multiple of its tolerance"""
+    memory: Any = ()
+    """what `remember` gives for the new state"""
 
 
 class Blocks(NamedTuple):
@@ -58,6 +62,36 @@ class Blocks(NamedTuple):
     z: Array
     u: Array
     theta: Array
+
+
+class LinearStep(NamedTuple):
+    """A step linearised in the form in which it is solved: equations F = 0 for unknowns y, then the new state G.
+
+    dy = −K⁻¹ (F_x dx + F_u du + F_θ dθ),   dx₁ = G_y dy + G_x dx + G_u du + G_θ dθ,   dz the last of dy
+
+    with x the window's past states in a row. F_θ and G_θ come from `Stepper.sides`.
+    """
+
+    factors: Factors
+    F_x: Array
+    F_u: Array
+    G_y: Array
+    G_x: Array
+    G_u: Array
+
+    def forward(self, dx: Array, du: Array, dF: Array, dG: Array) -> tuple[Array, Array]:
+        """dx₁ and dy for columns of changes; dF and dG are what the parameters add."""
+        dy = -solve(self.factors, self.F_x @ dx + self.F_u @ du + dF)
+        return self.G_y @ dy + self.G_x @ dx + self.G_u @ du + dG, dy
+
+    def backward(self, by_state: Array, by_y: Array) -> tuple[Array, Array, Array]:
+        """What a cost's slopes by the new state and by y say of the past states, the inputs, and F."""
+        by_F = -solve_transposed(self.factors, self.G_y.T @ by_state + by_y)
+        return (
+            self.F_x.T @ by_F + self.G_x.T @ by_state,
+            self.F_u.T @ by_F + self.G_u.T @ by_state,
+            by_F,
+        )
 
 
 class Transition(NamedTuple):
@@ -129,9 +163,19 @@ class Stepper(abc.ABC):
 
     @abc.abstractmethod
     def step(
-        self, xs: Any, u: Array, t: Array, k: Array, model: Model, guess: tuple[Any, Array]
+        self,
+        xs: Any,
+        u: Array,
+        t: Array,
+        k: Array,
+        model: Model,
+        guess: tuple[Any, Array],
+        memory: Any = None,
     ) -> StepResult:
-        """The next state and multipliers, from `window` states stacked oldest first."""
+        """The next state and multipliers, from `window` states stacked oldest first.
+
+        memory: what `remember` gives for the newest state, if it is at hand.
+        """
 
     @abc.abstractmethod
     def retract(self, x: Any, d: Array) -> Any:
@@ -156,9 +200,14 @@ class Stepper(abc.ABC):
         dt = jnp.asarray(self.dt)
         return dt if dt.ndim == 0 else dt[jnp.minimum(k, dt.shape[0] - 1)]
 
-    def predict(self, history: Any, zs: Array, known: Array) -> tuple[Any, Array]:
-        """A guess of the next state and multipliers from the last three (oldest first), `known` of them true."""
-        return jax.tree.map(lambda a: a[-1], history), zs[-1]
+    def remember(self, model: Model, x: Any, u: Array) -> Any:
+        """What a step to x has computed and the step from x can use again."""
+        return ()
+
+    def predict(self, history: Any, z: Array, known: Array) -> tuple[Any, Array]:
+        """A guess of the next state and multipliers from the last HISTORY states (oldest first), `known`
+        of them true, and the last multipliers."""
+        return jax.tree.map(lambda a: a[-1], history), z
 
     def observe(
         self, x0: Any, x1: Any, z: Array, u: Array, t: Array, k: Array, s: Array, model: Model
@@ -188,12 +237,15 @@ class Stepper(abc.ABC):
     ) -> Blocks:
         """The residual's partial derivatives in tangent coordinates; here by automatic differentiation."""
         still = jnp.zeros((self.window + 1, self.nx(model)))
-        theta = jnp.zeros(0 if tangent is None else tangent[0].shape[-1])
+        theta = jnp.zeros(parameter_count(tangent))
 
         def moved(d: Array, z: Array, u: Array, theta: Array) -> tuple[Array, Array]:
             floats = float_leaves(model)
             if tangent is not None:
-                floats = [x + slope @ theta for x, slope in zip(floats, tangent, strict=True)]
+                floats = [
+                    x if slope is None else x + slope @ theta
+                    for x, slope in zip(floats, tangent, strict=True)
+                ]
             states = jax.vmap(self.retract)(xs, d)
             r = self.residual(states, z, u, t, k, with_float_leaves(model, floats))
             return r, r
@@ -201,6 +253,23 @@ class Stepper(abc.ABC):
         slopes, r = jax.jacfwd(moved, argnums=(0, 1, 2, 3), has_aux=True)(still, z, u, theta)
         by_x, by_z, by_u, by_theta = slopes
         return Blocks(r, jnp.moveaxis(by_x, 1, 0), by_z, by_u, by_theta)
+
+    def linear_step(self, xs: Any, z: Array, u: Array, t: Array, k: Array, model: Model) -> LinearStep:
+        """The step linearised as it is solved; here y is the new state and z, all rows are equations."""
+        by = self.linearize(xs, z, u, t, k, model)
+        nx, ny = by.x.shape[-1], by.r.shape[0]
+        return LinearStep(
+            decomposed(jnp.concatenate([by.x[-1], by.z], -1)),
+            jnp.concatenate(list(by.x[:-1]), -1),
+            by.u,
+            jnp.eye(nx, ny),
+            jnp.zeros((nx, self.window * nx)),
+            jnp.zeros((nx, by.u.shape[-1])),
+        )
+
+    def sides(self, xs: Any, z: Array, u: Array, t: Array, k: Array, model: Model) -> tuple[Array, Array]:
+        """F and G of `linear_step` at fixed states, for their dependence on the model's numbers."""
+        return self.residual(xs, z, u, t, k, model), jnp.zeros(self.nx(model))
 
     def transition(
         self, xs: Any, z: Array, u: Array, t: Array, k: Array, model: Model, tangent: Any = None
@@ -220,10 +289,16 @@ class Stepper(abc.ABC):
             raise MechidError(f"{len(dt)} step sizes were given for {steps} steps.")
 
 
+HISTORY = 5
+"""states that `predict` sees"""
+
+
 def extrapolate(last: Array, known: Array) -> Array:
-    """The next of a row of values from the last three (oldest first), `known` ≥ 1 of them true."""
-    weights = jnp.array([[0.0, 0.0, 1.0], [0.0, -1.0, 2.0], [1.0, -3.0, 3.0]])
-    return weights[jnp.clip(known, 1, 3) - 1] @ last
+    """The next of a row of values from the last HISTORY (oldest first), `known` ≥ 1 of them true."""
+    weights = np.zeros((HISTORY, HISTORY))
+    for m in range(1, HISTORY + 1):
+        weights[m - 1, HISTORY - m :] = [(-1) ** (m - 1 - i) * comb(m, i) for i in range(m)]
+    return jnp.asarray(weights)[jnp.clip(known, 1, HISTORY) - 1] @ last
 
 
 def implicit(blocks: Blocks) -> Transition:
@@ -257,13 +332,38 @@ def model_tangent(bind: Callable[[Array], Any], theta: Array) -> list[Array]:
     return jax.jacfwd(lambda th: float_leaves(bind(th)))(theta)
 
 
-def along(function: Callable[[Any], Array], model: Any, tangent: Any, like: Array) -> Array:
-    """∂function/∂θ for a model that moves along `tangent`; no columns where there is none."""
-    if tangent is None:
-        return jnp.zeros((*like.shape, 0))
+def parameter_count(tangent: list[Any] | None) -> int:
+    return next((slope.shape[-1] for slope in tangent or [] if slope is not None), 0)
+
+
+def moving(tangent: list[Any]) -> list[Any]:
+    """A tangent with None for the leaves that no parameter moves, so that nothing is computed for them."""
+    return [slope if np.any(np.asarray(slope)) else None for slope in tangent]
+
+
+def moved_by(
+    function: Callable[[Any], Any], model: Any, tangent: list[Any]
+) -> tuple[Callable[..., Any], list]:
+    """`function` of the moving leaves of a model alone, and those leaves."""
     floats = float_leaves(model)
+    chosen = [x for x, slope in zip(floats, tangent, strict=True) if slope is not None]
 
-    def one(direction: list[Array]) -> Array:
-        return jax.jvp(lambda f: function(with_float_leaves(model, f)), (floats,), (direction,))[1]
+    def of_moving(new: list[Array]) -> Any:
+        rest = iter(new)
+        all_floats = [x if slope is None else next(rest) for x, slope in zip(floats, tangent, strict=True)]
+        return function(with_float_leaves(model, all_floats))
 
-    return jax.vmap(one, in_axes=-1, out_axes=-1)(tangent)
+    return of_moving, chosen
+
+
+def along(function: Callable[[Any], Any], model: Any, tangent: Any, like: Any) -> Any:
+    """∂function/∂θ for a model that moves along `tangent`, parameters last; no columns where there is none."""
+    if tangent is None:
+        return jax.tree.map(lambda a: jnp.zeros((*a.shape, 0)), like)
+    of_moving, chosen = moved_by(function, model, tangent)
+    slopes = [slope for slope in tangent if slope is not None]
+
+    def one(direction: list[Array]) -> Any:
+        return jax.jvp(of_moving, (chosen,), (direction,))[1]
+
+    return jax.vmap(one, in_axes=-1, out_axes=-1)(slopes)

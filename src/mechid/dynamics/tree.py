@@ -143,9 +143,9 @@ def lagrangian_hessian(tree: TreeArrays, now: Motion) -> LagrangianHessian:
     P = momentum_of(subtree, S)
     Q = momentum_of(subtree, now.U) - force_cross(S, now.momentum)
     falling = jnp.concatenate([jnp.zeros_like(now.at.s), cross(now.at.omega, tree.gravity)], -1)
-    left = jnp.concatenate([P, Q])
-    right = jnp.concatenate([S, now.U, falling])
-    products = left @ right.T
+    # turned factor by factor: a product of two rows of vectors is slow where both run along their rows
+    right = jnp.concatenate([S.T, now.U.T, falling.T], 1)
+    products = jnp.concatenate([P, Q]) @ right
     PS, PU, Pg = products[:n, :n], products[:n, n : 2 * n], products[:n, 2 * n :]
     QS, QU = products[n:, :n], products[n:, n : 2 * n]
     strict = below - jnp.eye(n)
@@ -188,13 +188,9 @@ def _mirror(lower: Array) -> Array:
 
 
 def cross(a: Array, b: Array) -> Array:
-    """a × b, written with few operations: compile time counts."""
-    return _turn(a * _turn(b) - _turn(a) * b)
-
-
-def _turn(a: Array) -> Array:
-    """(x, y, z) → (y, z, x)"""
-    return jnp.concatenate([a[..., 1:], a[..., :1]], -1)
+    """a × b"""
+    (ax, ay, az), (bx, by, bz) = (jnp.moveaxis(x, -1, 0) for x in (a, b))
+    return jnp.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx], -1)
 
 
 def motion_cross(a: Array, b: Array) -> Array:

@@ -13,15 +13,17 @@ and conserves what the motion conserves. The multipliers hold the factor h: they
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
+from mechid.dynamics.linear import factorise, solve_once
 from mechid.dynamics.model import Hessians, Model, Terms
-from mechid.dynamics.newton import newton
-from mechid.dynamics.stepper import Blocks, RowKind, Stepper, StepResult, along, extrapolate
+from mechid.dynamics.newton import Evaluated, newton
+from mechid.dynamics.stepper import Blocks, LinearStep, RowKind, Stepper, StepResult, along, extrapolate
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError
 
@@ -88,9 +90,9 @@ class Variational(Stepper):
         """v with p = M v + Dhᵀ μ and closed loops kept closed: defined also where M alone is singular."""
         _, slope = model.constraint(x.q, u)
         nc = slope.shape[0]
-        kkt = jnp.block([[model.mass_matrix(x.q), slope.T], [slope, jnp.zeros((nc, nc))]])
+        kkt = _stacked([model.mass_matrix(x.q), slope.T], [slope, jnp.zeros((nc, nc))])
         rates = jnp.concatenate([jnp.zeros(nc - driven.shape[0]), driven])
-        return jnp.linalg.solve(kkt, jnp.concatenate([x.p, rates]))[: model.nq]
+        return solve_once(kkt, jnp.concatenate([x.p, rates]))[: model.nq]
 
     # The discrete Lagrangian
 
@@ -104,85 +106,95 @@ class Variational(Stepper):
         for alpha, weight, left in self._shares():
             yield alpha, weight, left, (1 - alpha) * q0 + alpha * q1, d, t + alpha * h
 
-    def _momenta(
+    def _momenta(self, points: list[Any], h: Array) -> tuple[Array, Array]:
+        """D1 L_d + F_d⁻ and D2 L_d + F_d⁺ from the terms at the quadrature points."""
+        lefts, rights = [], []
+        for alpha, weight, left, first, _ in points:
+            lefts.append(weight * (h * ((1 - alpha) * first.q + left * first.force) - first.v))
+            rights.append(weight * (h * (alpha * first.q + (1 - left) * first.force) + first.v))
+        return sum(lefts[1:], lefts[0]), sum(rights[1:], rights[0])
+
+    def _terms(
         self, q0: Array, q1: Array, u: Array, t: Array, h: Array, model: Model
-    ) -> tuple[Array, Array]:
-        """D1 L_d + F_d⁻ and D2 L_d + F_d⁺."""
-        left_end = right_end = jnp.zeros_like(q0)
-        for alpha, weight, left, q, d, time in self._points(q0, q1, t, h):
-            first: Terms = model.terms(q, d, u, time)
-            left_end += weight * (h * ((1 - alpha) * first.q + left * first.force) - first.v)
-            right_end += weight * (h * (alpha * first.q + (1 - left) * first.force) + first.v)
-        return left_end, right_end
+    ) -> list[tuple[float, float, float, Terms, Callable[[], Hessians]]]:
+        """α, weight, left share, the terms and what gives the Hessians, at each quadrature point."""
+        return [
+            (alpha, weight, left, *model.terms_and_hessians(q, d, u, time))
+            for alpha, weight, left, q, d, time in self._points(q0, q1, t, h)
+        ]
 
     def residual(self, xs: State, z: Array, u: Array, t: Array, k: Array, model: Model) -> Array:
-        (q0, q1), (p0, p1) = xs.q, xs.p
-        left, right = self._momenta(q0, q1, u, t, self.step_size(k), model)
+        (q0, q1), (p0, p1), h = xs.q, xs.p, self.step_size(k)
+        left, right = self._momenta(self._terms(q0, q1, u, t, h, model), h)
         _, slope = model.constraint(q0, u)
         closure, _ = model.constraint(q1, u)
         return jnp.concatenate([p0 + left - slope.T @ z, p1 - right, closure])
 
+    def remember(self, model: Model, x: State, u: Array) -> Array:
+        """Dh(q), which the step from x needs and the step to x has."""
+        return model.constraint(x.q, u)[1]
+
     def step(
-        self, xs: State, u: Array, t: Array, k: Array, model: Model, guess: tuple[State, Array]
+        self,
+        xs: State,
+        u: Array,
+        t: Array,
+        k: Array,
+        model: Model,
+        guess: tuple[State, Array],
+        memory: Array | None = None,
     ) -> StepResult:
         q0, p0 = xs.q[-1], xs.p[-1]
-        n, h = model.nq, self.step_size(k)
-        _, slope0 = model.constraint(q0, u)
+        n, nc, h = model.nq, model.nc, self.step_size(k)
+        slope0 = self.remember(model, State(q0, p0), u) if memory is None else memory
 
-        def residual(y: Array) -> tuple[Array, Array, Array]:
-            q1, lam = y[:n], y[n:]
-            left, right = self._momenta(q0, q1, u, t, h, model)
-            closure, _ = model.constraint(q1, u)
+        def evaluate(y: Array) -> Evaluated:
+            points = self._terms(q0, y[:n], u, t, h, model)
+            left, right = self._momenta(points, h)
+            closure, slope1 = model.constraint(y[:n], u)
             scale = jnp.maximum(jnp.max(jnp.abs(p0)), jnp.max(jnp.abs(left)))
             allowed = self.absolute_tolerance + self.relative_tolerance * scale
-            tolerance = jnp.concatenate([jnp.full(n, allowed), jnp.full(model.nc, self.absolute_tolerance)])
-            return jnp.concatenate([p0 + left - slope0.T @ lam, closure]), tolerance, right
+            tolerance = jnp.concatenate([jnp.full(n, allowed), jnp.full(nc, self.absolute_tolerance)])
+            r = jnp.concatenate([p0 + left - y[n:] @ slope0, closure])
 
-        def jacobian(y: Array) -> Array:
-            block, _, _, _ = self._derivatives(q0, y[:n], u, t, h, model)
-            _, slope1 = model.constraint(y[:n], u)
-            return jnp.block([[block[1], -slope0.T], [slope1, jnp.zeros((model.nc, model.nc))]])
+            def jacobian() -> Array:
+                (_, by_q1), _ = self._slopes(points, h)
+                return _stacked([by_q1, -slope0.T], [slope1, jnp.zeros((nc, nc))])
 
-        solved = newton(residual, jacobian, jnp.concatenate([guess[0].q, guess[1]]))
+            return Evaluated(r, tolerance, (right, slope1), jacobian)
+
+        solved = newton(evaluate, jnp.concatenate([guess[0].q, guess[1]]))
+        p1, slope1 = solved.extra
         return StepResult(
-            State(solved.y[:n], solved.extra),
+            State(solved.y[:n], p1),
             solved.y[n:],
             solved.outcome,
             solved.iterations,
             solved.residual,
+            slope1,
         )
 
-    def predict(self, history: State, zs: Array, known: Array) -> tuple[State, Array]:
-        """Quadratic extrapolation of the coordinates, as far as there is a past."""
-        return State(extrapolate(history.q, known), history.p[-1]), zs[-1]
+    def predict(self, history: State, z: Array, known: Array) -> tuple[State, Array]:
+        """Extrapolation of the coordinates by a polynomial, as far as there is a past."""
+        return State(extrapolate(history.q, known), history.p[-1]), z
 
     # Exact linearisation
 
-    def _derivatives(
-        self, q0: Array, q1: Array, u: Array, t: Array, h: Array, model: Model
-    ) -> tuple[tuple[Array, Array], tuple[Array, Array], Array, Array]:
-        """Derivatives of D1 L_d + F_d⁻ and D2 L_d + F_d⁺ by q0, q1 (pairs) and u."""
-        n = q0.shape[0]
-        zero = jnp.zeros((n, n))
-        left0 = left1 = right0 = right1 = zero
-        left_u = right_u = jnp.zeros((n, model.nu))
-        for alpha, weight, left, q, d, time in self._points(q0, q1, t, h):
-            at: Hessians = model.hessians(q, d, u, time)
+    def _slopes(self, points: list[Any], h: Array) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        """Derivatives of D1 L_d + F_d⁻ and D2 L_d + F_d⁺ by q0 and q1."""
+        by_left: list[Any] = [0.0, 0.0]
+        by_right: list[Any] = [0.0, 0.0]
+        for alpha, weight, left, _, hessians in points:
+            at: Hessians = hessians()
             for end in (0, 1):
                 # q moves by (1 − α, α), d by (−1, 1)/h
                 share, rate = (1 - alpha, -1.0 / h) if end == 0 else (alpha, 1.0 / h)
                 slope_q = share * at.qq + rate * at.vq.T
                 slope_v = share * at.vq + rate * at.vv
                 slope_f = share * at.force_q + rate * at.force_v
-                by_left = weight * (h * ((1 - alpha) * slope_q + left * slope_f) - slope_v)
-                by_right = weight * (h * (alpha * slope_q + (1 - left) * slope_f) + slope_v)
-                if end == 0:
-                    left0, right0 = left0 + by_left, right0 + by_right
-                else:
-                    left1, right1 = left1 + by_left, right1 + by_right
-            left_u += weight * h * left * at.force_u
-            right_u += weight * h * (1 - left) * at.force_u
-        return (left0, left1), (right0, right1), left_u, right_u
+                by_left[end] += weight * (h * ((1 - alpha) * slope_q + left * slope_f) - slope_v)
+                by_right[end] += weight * (h * (alpha * slope_q + (1 - left) * slope_f) + slope_v)
+        return (by_left[0], by_left[1]), (by_right[0], by_right[1])
 
     def linearize(
         self,
@@ -196,7 +208,9 @@ class Variational(Stepper):
     ) -> Blocks:
         """The closed form; the parameters' columns by forward differentiation of the residual."""
         (q0, q1), h, n, nc = xs.q, self.step_size(k), model.nq, model.nc
-        left, right, left_u, right_u = self._derivatives(q0, q1, u, t, h, model)
+        points = self._terms(q0, q1, u, t, h, model)
+        left, right = self._slopes(points, h)
+        left_u, right_u = self._input_slopes(points, h)
         _, slope0 = model.constraint(q0, u)
         _, slope1 = model.constraint(q1, u)
         bend = model.constraint_hessian(q0, z)
@@ -204,11 +218,48 @@ class Variational(Stepper):
         by_x0 = jnp.block([[left[0] - bend, one], [-right[0], zero], [none, none]])
         by_x1 = jnp.block([[left[1], zero], [-right[1], one], [slope1, none]])
         by_z = jnp.concatenate([-slope0.T, jnp.zeros((n + nc, nc))])
-        closure_u = jax.jacfwd(lambda w: model.constraint(q1, w)[0])(u)
-        by_u = jnp.concatenate([left_u, -right_u, closure_u])
+        by_u = jnp.concatenate([left_u, -right_u, model.constraint_input_slope()])
         r = self.residual(xs, z, u, t, k, model)
         by_theta = along(lambda m: self.residual(xs, z, u, t, k, m), model, tangent, r)
         return Blocks(r, jnp.stack([by_x0, by_x1]), by_z, by_u, by_theta)
+
+    def linear_step(self, xs: State, z: Array, u: Array, t: Array, k: Array, model: Model) -> LinearStep:
+        """The unknowns are q1 and λ; p1 follows."""
+        (q0, q1), h, n, nc = xs.q, self.step_size(k), model.nq, model.nc
+        points = self._terms(q0, q1, u, t, h, model)
+        left, right = self._slopes(points, h)
+        left_u, right_u = self._input_slopes(points, h)
+        _, slope0 = model.constraint(q0, u)
+        _, slope1 = model.constraint(q1, u)
+        bend = model.constraint_hessian(q0, z)
+        zero, one = jnp.zeros((n, n)), jnp.eye(n)
+        K = _stacked([left[1], -slope0.T], [slope1, jnp.zeros((nc, nc))])
+        return LinearStep(
+            factorise(K),
+            _stacked([left[0] - bend, one], [jnp.zeros((nc, 2 * n))]),
+            _stacked([left_u], [model.constraint_input_slope()]),
+            _stacked([one, jnp.zeros((n, nc))], [right[1], jnp.zeros((n, nc))]),
+            _stacked([zero, zero], [right[0], zero]),
+            _stacked([jnp.zeros_like(right_u)], [right_u]),
+        )
+
+    def sides(self, xs: State, z: Array, u: Array, t: Array, k: Array, model: Model) -> tuple[Array, Array]:
+        (q0, q1), h = xs.q, self.step_size(k)
+        left, right = self._momenta(self._terms(q0, q1, u, t, h, model), h)
+        _, slope = model.constraint(q0, u)
+        closure, _ = model.constraint(q1, u)
+        return jnp.concatenate([xs.p[0] + left - slope.T @ z, closure]), jnp.concatenate([q1, right])
+
+    def _input_slopes(self, points: list[Any], h: Array) -> tuple[Array, Array]:
+        """Derivatives of D1 L_d + F_d⁻ and D2 L_d + F_d⁺ by the inputs."""
+        lefts = [w * h * share * at().force_u for _, w, share, _, at in points]
+        rights = [w * h * (1 - share) * at().force_u for _, w, share, _, at in points]
+        return sum(lefts[1:], lefts[0]), sum(rights[1:], rights[0])
+
+
+def _stacked(*rows: list[Array]) -> Array:
+    """A matrix of blocks."""
+    return jnp.concatenate([jnp.concatenate(row, 1) for row in rows])
 
 
 jax.tree_util.register_dataclass(

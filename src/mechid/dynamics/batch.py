@@ -1,0 +1,83 @@
+"""`simulate_batch`: many simulations of one mechanism, from other starts, inputs or numbers.
+
+On a CPU each core works through simulations of its own: small matrices leave nothing to share within one. On an
+accelerator all of them advance together, step by step.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+
+from mechid.dynamics.lowering import lower
+from mechid.dynamics.simulate import Plan, finished, planned, rollouts_together, simulate
+from mechid.dynamics.stepper import Stepper
+from mechid.dynamics.trajectory import Trajectory
+from mechid.errors import MechidError, unknown
+from mechid.model.mechanism import Mechanism
+
+ARGUMENTS = ("q", "v", "inputs", "t0", "model")
+"""what a run may give: the arguments of `simulate`"""
+
+
+def simulate_batch(
+    mechanism: Mechanism,
+    stepper: Stepper,
+    steps: int,
+    runs: Sequence[dict[str, Any]],
+    *,
+    throw: bool = True,
+    workers: int | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Trajectory]:
+    """One trajectory for each run; a run gives q, v, inputs, t0 or model as `simulate` takes them.
+
+    workers: simulations at a time on a CPU, by default one for each core. progress is called with the number of
+    simulations done and their total. With throw the first simulation that fails raises its `SimulationError`.
+    """
+    for i, run in enumerate(runs):
+        for key in run:
+            if key not in ARGUMENTS:
+                raise unknown(f"argument (of run {i})", key, ARGUMENTS)
+    if workers is not None and workers < 1:
+        raise MechidError(f"The number of workers must be ≥ 1, not {workers}.")
+    model = lower(mechanism)
+    filled = [{"model": model} | run for run in runs]
+    if jax.default_backend() != "cpu":
+        return _together([planned(mechanism, stepper, steps, **run) for run in filled], throw, progress)
+
+    def one(run: dict[str, Any]) -> Trajectory:
+        return simulate(mechanism, stepper, steps, throw=throw, **run)
+
+    done: list[Trajectory] = []
+    with ThreadPoolExecutor(workers or os.cpu_count()) as pool:
+        try:
+            for trajectory in pool.map(one, filled):
+                done.append(trajectory)
+                if progress is not None:
+                    progress(len(done), len(filled))
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+    return done
+
+
+def _together(
+    plans: list[Plan], throw: bool, progress: Callable[[int, int], None] | None
+) -> list[Trajectory]:
+    """Runs with one controller advance together."""
+    groups: dict[int, list[int]] = {}
+    for i, plan in enumerate(plans):
+        groups.setdefault(id(plan.controller), []).append(i)
+    done: dict[int, Trajectory] = {}
+    for members in groups.values():
+        chosen = [plans[i] for i in members]
+        for i, plan, run in zip(members, chosen, rollouts_together(chosen), strict=True):
+            done[i] = finished(plan, run, throw=throw)
+        if progress is not None:
+            progress(len(done), len(plans))
+    return [done[i] for i in range(len(plans))]
