@@ -49,6 +49,7 @@ DYNAMIC = {"studies.study": "studies are found by their names"}
 
 OWN_JIT = {
     ("compile", "jit.call"): "the wrapper itself",
+    ("compile", "_options.known"): "asks the compiler which options it knows",
     ("model.parameters", "Parameters._programs"): "runs inside other programs, where options are refused",
 }
 """Functions that use jax.jit and not mechid.compile.jit, each with its reason."""

@@ -2,8 +2,9 @@
 
 from mechid.compile import enable_float64
 from mechid.dynamics.assembly import assemble, project_rates
+from mechid.dynamics.batch import simulate_batch
 from mechid.dynamics.bdf import BDF
-from mechid.dynamics.linearization import sensitivities, transitions
+from mechid.dynamics.linearization import adjoint, sensitivities, transitions
 from mechid.dynamics.simulate import simulate
 from mechid.dynamics.spook import Spook
 from mechid.dynamics.trajectory import Trajectory
@@ -13,6 +14,8 @@ from mechid.model.geometry import roll_pitch_yaw, rotation_about
 from mechid.model.mechanism import Mechanism
 from mechid.model.parameter import Quantity
 from mechid.model.parameters import Parameters
+from mechid.model.reading import read_mechanism
+from mechid.model.writing import write_mechanism
 
 __all__ = [
     "BDF",
@@ -24,12 +27,16 @@ __all__ = [
     "Spook",
     "Trajectory",
     "Variational",
+    "adjoint",
     "assemble",
     "enable_float64",
     "project_rates",
+    "read_mechanism",
     "roll_pitch_yaw",
     "rotation_about",
     "sensitivities",
     "simulate",
+    "simulate_batch",
     "transitions",
+    "write_mechanism",
 ]

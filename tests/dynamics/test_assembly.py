@@ -10,8 +10,8 @@ from numpy.polynomial.polynomial import polyval
 from scipy.spatial.transform import Rotation
 
 from mechid import Mechanism, MechidError
-from mechid.dynamics.model import TreeModel
 from mechid.dynamics.assembly import assemble, check_start, project_rates
+from mechid.dynamics.model import TreeModel
 from mechid.studies import mechanisms
 
 # Four-bar: where two circles meet

@@ -46,7 +46,7 @@ def simulate_batch(
     if workers is not None and workers < 1:
         raise MechidError(f"The number of workers must be ≥ 1, not {workers}.")
     model = lower(mechanism)
-    filled = [{"model": model} | run for run in runs]
+    filled: list[dict[str, Any]] = [{"model": model} | run for run in runs]
     if jax.default_backend() != "cpu":
         return _together([planned(mechanism, stepper, steps, **run) for run in filled], throw, progress)
 

@@ -141,8 +141,8 @@ class BDF(Stepper):
             State(q, rates(q)[0]), solved.y[n:], solved.outcome, solved.iterations, solved.residual
         )
 
-    def predict(self, history: State, z: Array, known: Array) -> tuple[State, Array]:
-        return State(extrapolate(history.q, known), history.v[-1]), z
+    def predict(self, history: State, zs: Array, known: Array) -> tuple[State, Array]:
+        return State(extrapolate(history.q, known), history.v[-1]), extrapolate(zs, known - 1)
 
 
 jax.tree_util.register_dataclass(

@@ -6,13 +6,16 @@ Adjoint:   for J = Σ ℓ_k(x_k), λ_k = A_kᵀ λ_{k+1} + ∂ℓ_k/∂x_k backw
            dJ/dθ = Σ B_kᵀ λ_{k+1} + (dx_0/dθ)ᵀ λ_0 (Lemma 1). What the steps say of the model's numbers is summed up
            and turned into parameters once, at the end: cost hardly grows with their number.
 
-A_k and B_k themselves are not formed: each step is used in the form in which it is solved (`LinearStep`). A
-controller u = f(t, q, v) closes the loop: du_k = (∂f/∂x_k) dx_k.
+A_k and B_k themselves are not formed: each step is used in the form in which it is solved (`LinearStep`).
+Linearising the steps is nearly all of the work and needs no order, so each core takes pieces of the trajectory;
+the recursion then runs over them. A controller u = f(t, q, v) closes the loop: du_k = (∂f/∂x_k) dx_k.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,7 +26,9 @@ from numpy.typing import ArrayLike
 
 from mechid.compile import jit
 from mechid.dynamics.model import Model
+from mechid.dynamics.prepare import prepare_tangent
 from mechid.dynamics.stepper import (
+    LinearStep,
     Stepper,
     Transition,
     along,
@@ -32,13 +37,17 @@ from mechid.dynamics.stepper import (
     moving,
     parameter_count,
 )
-from mechid.dynamics.trajectory import PIECE, Controller, Trajectory
+from mechid.dynamics.trajectory import Controller, Trajectory, controlled
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError
 from mechid.model.geometry import finite
+from mechid.model.parameters import Parameters
+
+PIECE = 128
+"""steps that are linearised by one call"""
 
 Bind = Callable[[Array], Model]
-"""θ ↦ model"""
+"""θ ↦ model: `Parameters`, or a function in jax.numpy"""
 
 
 class Sensitivities(NamedTuple):
@@ -52,7 +61,7 @@ class Sensitivities(NamedTuple):
 
 def transitions(trajectory: Trajectory, bind: Bind | None = None, theta: Array | None = None) -> Transition:
     """A_k, B_u, B_θ of every step, stacked (open loop: inputs held)."""
-    tangent = None if bind is None else _tangent(bind, theta)
+    tangent = None if bind is None or theta is None else _tangent(bind, theta)
     parts = []
     for (*rows, _), count in _pieces(trajectory):
         out = _transitions(trajectory.stepper, trajectory.model, tangent, tuple(rows))
@@ -70,8 +79,9 @@ def sensitivities(trajectory: Trajectory, bind: Bind, theta: ArrayLike) -> Sensi
     first = _start(stepper, model, tangent, *_given(trajectory))
     carry = jnp.broadcast_to(first, (stepper.window, *first.shape))
     states, multipliers = [np.asarray(first)[None]], []
-    for rows, count in _pieces(trajectory):
-        carry, dx, dz = _forward(stepper, model, tangent, carry, rows, count, trajectory.controller)
+    pieces = list(_pieces(trajectory))
+    for (rows, count), linear in zip(pieces, _linearised(stepper, model, tangent, pieces), strict=True):
+        carry, dx, dz = _forward(stepper, model, tangent, carry, rows, linear, count, trajectory.controller)
         states.append(np.asarray(dx)[:count])
         multipliers.append(np.asarray(dz)[:count])
     return Sensitivities(np.concatenate(states), np.concatenate(multipliers))
@@ -96,14 +106,31 @@ def adjoint(
     slopes_z = finite(given_z, (steps, nz), "The slopes of the cost by the multipliers")
     tangent = _tangent(bind, theta)
     moved = tuple(x is not None for x in tangent)
-    carry, total = jnp.zeros((stepper.window, nx)), None
-    for rows, count in reversed(list(_pieces(trajectory))):
-        k = rows[4]
-        arrived = (slopes[k + 1], slopes_z[k])
-        carry, bars = _backward(stepper, model, moved, carry, rows, arrived, count, trajectory.controller)
-        total = bars if total is None else [a + b for a, b in zip(total, bars, strict=True)]
+    pieces = list(_pieces(trajectory))[::-1]
+    carry, found = jnp.zeros((stepper.window, nx)), []
+    for (rows, count), linear in zip(pieces, _linearised(stepper, model, None, pieces), strict=True):
+        arrived = (slopes[rows[4] + 1], slopes_z[rows[4]])
+        carry, by_step = _backward(stepper, model, carry, rows, linear, arrived, count, trajectory.controller)
+        found.append(by_step)
+
+    def grown(piece: tuple[tuple[Any, ...], int], by_step: Any) -> list[Array]:
+        rows, count = piece
+        return _grown(stepper, model, moved, rows, by_step, count, trajectory.controller)
+
+    total = [sum(parts) for parts in zip(*_on_all_cores(grown, pieces, found), strict=True)]
     by_start = jnp.sum(carry, 0) + slopes[0]
     return np.asarray(_gradient(stepper, model, tangent, total, by_start, *_given(trajectory)))
+
+
+def _linearised(stepper: Stepper, model: Model, tangent: Any, pieces: list[Any]) -> Iterator[Any]:
+    """Every piece's steps linearised, with the parameters' columns where there is a tangent."""
+    return _on_all_cores(lambda piece: _linearise(stepper, model, tangent, *piece), pieces)
+
+
+def _on_all_cores(function: Callable[..., Any], *arguments: Iterable[Any]) -> Iterator[Any]:
+    """The function of each piece in turn, computed ahead by as many threads as there are cores."""
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        yield from pool.map(lambda *a: jax.block_until_ready(function(*a)), *arguments)
 
 
 def _given(trajectory: Trajectory) -> tuple[Any, ...]:
@@ -135,7 +162,10 @@ def _windows(trajectory: Trajectory) -> Any:
     return jax.tree.map(lambda a: a[np.maximum(at, 0)], trajectory.states)
 
 
-def _tangent(bind: Bind, theta: ArrayLike | None) -> list[Any]:
+def _tangent(bind: Bind, theta: ArrayLike) -> list[Any]:
+    if isinstance(bind, Parameters):
+        values, slopes = (np.asarray(part(theta)) for part in (bind.values, bind.tangent))
+        return moving(prepare_tangent(bind.lowering.topology, values, slopes))
     return moving(_model_tangent(bind, jnp.asarray(theta, dtype=float)))
 
 
@@ -171,11 +201,47 @@ def _control(
     newest = jax.tree.map(lambda a: a[-2], xs)
 
     def control(d: Array, model: Model) -> Array:
-        x = stepper.retract(newest, d)
-        rates = stepper.velocities(model, x, u, path)
-        return jnp.asarray(law(t, stepper.positions(model, x), rates), float)
+        return controlled(law, stepper, model, stepper.retract(newest, d), t, u, path)
 
     return control
+
+
+class _Linear(NamedTuple):
+    """A step linearised, and what the parameters add to its equations and to the new state."""
+
+    by: LinearStep
+    dF: Array
+    dG: Array
+
+
+@jit
+def _linearise(stepper: Stepper, model: Model, tangent: Any, rows: tuple[Any, ...], count: Array) -> _Linear:
+    def one(now: tuple[Any, ...]) -> _Linear:
+        xs, z, u, t, k, _ = now
+
+        def sides(m: Model) -> tuple[Array, Array]:
+            return stepper.sides(xs, z, u, t, k, m)
+
+        by = stepper.linear_step(xs, z, u, t, k, model)
+        return _Linear(by, *along(sides, model, tangent, jax.eval_shape(sides, model)))
+
+    return _collected(one, rows, count)
+
+
+def _collected(function: Callable[[Any], Any], rows: Any, count: Array) -> Any:
+    """The function of the first `count` rows, stacked; zeros beyond."""
+    steps = jax.tree.leaves(rows)[0].shape[0]
+    shapes = jax.eval_shape(function, jax.tree.map(lambda a: a[0], rows))
+    empty = jax.tree.map(lambda s: jnp.zeros((steps, *s.shape), s.dtype), shapes)
+
+    def one(i: Array, kept: Any) -> Any:
+        return _put(kept, function(jax.tree.map(lambda a: a[i], rows)), i)
+
+    return jax.lax.fori_loop(0, count, one, empty)
+
+
+def _put(kept: Any, new: Any, i: Array) -> Any:
+    return jax.tree.map(lambda a, b: jax.lax.dynamic_update_index_in_dim(a, b, i, 0), kept, new)
 
 
 def _forward_piece(
@@ -184,6 +250,7 @@ def _forward_piece(
     tangent: list[Any],
     carry: Array,
     rows: tuple[Any, ...],
+    linear: _Linear,
     count: Array,
     controller: Controller | None,
 ) -> tuple[Array, Array, Array]:
@@ -192,10 +259,7 @@ def _forward_piece(
 
     def one(i: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         past, kept_x, kept_z = state
-        xs, z, u, t, k, path = jax.tree.map(lambda a: a[i], rows)
-        by = stepper.linear_step(xs, z, u, t, k, model)
-        sides = (jnp.zeros(by.F_u.shape[0]), jnp.zeros(nx))
-        dF, dG = along(lambda m: stepper.sides(xs, z, u, t, k, m), model, tangent, sides)
+        (xs, _, u, t, _, path), (by, dF, dG) = jax.tree.map(lambda a: a[i], (rows, linear))
         du = jnp.zeros((u.shape[0], number))
         if controller is not None:
             control, still = _control(stepper, controller, xs, u, t, path), jnp.zeros(nx)
@@ -205,53 +269,84 @@ def _forward_piece(
 
             du = jax.vmap(input_change, in_axes=-1, out_axes=-1)(past[-1])
             du += along(lambda m: control(still, m), model, tangent, u)
-        dx, dy = by.forward(past.reshape(-1, number), du, dF, dG)
+        dx, dz = by.forward(past.reshape(-1, number), du, dF, dG)
         past = jnp.concatenate([past[1:], dx[None]])
-        put = jax.lax.dynamic_update_index_in_dim
-        return past, put(kept_x, dx, i, 0), put(kept_z, dy[dy.shape[0] - nz :], i, 0)
+        return past, _put(kept_x, dx, i), _put(kept_z, dz, i)
 
     steps = rows[1].shape[0]
     start = (carry, jnp.zeros((steps, nx, number)), jnp.zeros((steps, nz, number)))
     return jax.lax.fori_loop(0, count, one, start)
 
 
+class _BySlopes(NamedTuple):
+    """The cost's slopes by a step's equations, new state and inputs."""
+
+    F: Array
+    G: Array
+    u: Array
+
+
 def _backward_piece(
     stepper: Stepper,
     model: Model,
-    moved: tuple[bool, ...],
     carry: Array,
     rows: tuple[Any, ...],
+    linear: _Linear,
     arrived: tuple[Array, Array],
     count: Array,
     controller: Controller | None,
-) -> tuple[Array, list[Array]]:
-    """The cost's slopes by the window before `count` steps, and by the moved numbers of the model over them."""
-    nx, nz = stepper.nx(model), stepper.nz(model)
-    marks = [True if m else None for m in moved]
+) -> tuple[Array, _BySlopes]:
+    """The cost's slopes by the window before `count` steps, and by what each of them solved."""
+    nx = stepper.nx(model)
 
-    def one(i: Array, state: tuple[Array, list[Array]]) -> tuple[Array, list[Array]]:
-        later, bars = state
+    def one(i: Array, state: tuple[Array, _BySlopes]) -> tuple[Array, _BySlopes]:
+        later, kept = state
         at = count - 1 - i
-        (xs, z, u, t, k, path), (by_x, by_z) = jax.tree.map(lambda a: a[at], (rows, arrived))
-        by = stepper.linear_step(xs, z, u, t, k, model)
+        (xs, _, u, t, _, path), by, (by_x, by_z) = jax.tree.map(lambda a: a[at], (rows, linear.by, arrived))
         # the newest state's slope is complete: every later step has added its share
         newest = later[-1] + by_x
-        by_y = jnp.concatenate([jnp.zeros(by.F_u.shape[0] - nz), by_z])
-        by_past, by_input, by_F = by.backward(newest, by_y)
-        of_moved, numbers = moved_by(lambda m: stepper.sides(xs, z, u, t, k, m), model, marks)
-        (grown,) = jax.vjp(of_moved, numbers)[1]((by_F, newest))
+        by_past, by_input, by_F = by.backward(newest, by_z)
         past = by_past.reshape(-1, nx)
         if controller is not None:
             control, still = _control(stepper, controller, xs, u, t, path), jnp.zeros(nx)
-            past = past.at[-1].add(jax.vjp(lambda d: control(d, model), still)[1](by_input)[0])
-            of_moved, numbers = moved_by(lambda m: control(still, m), model, marks)
-            more = jax.vjp(of_moved, numbers)[1](by_input)[0]
-            grown = [a + b for a, b in zip(grown, more, strict=True)]
+            fed_back = jax.vjp(lambda d: control(d, model), still)[1](by_input)[0]
+            past = jnp.concatenate([past[:-1], past[-1:] + fed_back])
         shifted = jnp.concatenate([jnp.zeros((1, nx)), later[:-1]]) + past
-        return shifted, [a + b for a, b in zip(bars, grown, strict=True)]
+        return shifted, _put(kept, _BySlopes(by_F, newest, by_input), at)
+
+    shapes = (linear.dF.shape[:2], (PIECE, nx), rows[2].shape)
+    kept = _BySlopes(*(jnp.zeros(shape) for shape in shapes))
+    return jax.lax.fori_loop(0, count, one, (carry, kept))
+
+
+def _grown_piece(
+    stepper: Stepper,
+    model: Model,
+    moved: tuple[bool, ...],
+    rows: tuple[Any, ...],
+    by_step: _BySlopes,
+    count: Array,
+    controller: Controller | None,
+) -> list[Array]:
+    """The cost's slopes by the moved numbers of the model, summed over `count` steps."""
+    marks = [True if m else None for m in moved]
+
+    def one(i: Array, total: list[Array]) -> list[Array]:
+        (xs, z, u, t, k, path), by = jax.tree.map(lambda a: a[i], (rows, by_step))
+
+        def sides(m: Model) -> tuple[Array, Array, Array]:
+            fed_back = jnp.zeros(u.shape)
+            if controller is not None:
+                control = _control(stepper, controller, xs, u, t, path)
+                fed_back = control(jnp.zeros(stepper.nx(model)), m)
+            return *stepper.sides(xs, z, u, t, k, m), fed_back
+
+        of_moved, numbers = moved_by(sides, model, marks)
+        (grown,) = jax.vjp(of_moved, numbers)[1](tuple(by))
+        return [a + b for a, b in zip(total, grown, strict=True)]
 
     _, numbers = moved_by(lambda m: m, model, marks)
-    return jax.lax.fori_loop(0, count, one, (carry, [jnp.zeros_like(x) for x in numbers]))
+    return jax.lax.fori_loop(0, count, one, [jnp.zeros(x.shape) for x in numbers])
 
 
 @partial(jit, once=True)
@@ -277,5 +372,6 @@ def _gradient(
     return sum(parts, jnp.zeros(parameter_count(tangent)))
 
 
-_forward = jit(_forward_piece, static_argnums=(6,))
-_backward = jit(_backward_piece, static_argnums=(2, 7))
+_forward = jit(_forward_piece, static_argnums=(7,))
+_backward = jit(_backward_piece, static_argnums=(7,))
+_grown = jit(_grown_piece, static_argnums=(2, 6))

@@ -117,12 +117,14 @@ def constraint_hessian(model: LoopArrays, at: Kinematics, q: Array, weights: Arr
     if rows:
         w = weights[:rows]
         now = geometric_rows(model, at)
-        mixed = jnp.einsum("r,rik,rjk->ij", w, now.turned, now.moved)
+        weighted = jnp.swapaxes(w[:, None, None] * now.turned, 0, 1).reshape(n, -1)
+        mixed = weighted @ jnp.swapaxes(now.moved, 1, 2).reshape(-1, n)
         total += mixed + mixed.T
         # ω_j × a·b = ω_j·(a × b): the second derivative of each vector, for j ≤ i, dotted with its partner
-        levers = cross(now.turned, now.gap[:, None]) + cross(now.moved, now.direction[:, None])
-        lower = jnp.einsum("r,rik,jk->ij", w, levers, at.omega)
-        total += _symmetric_below(model, lower)
+        arms = (w[:, None] * now.gap)[:, None], (w[:, None] * now.direction)[:, None]
+        levers = jnp.sum(cross(now.turned, arms[0]) + cross(now.moved, arms[1]), 0)
+        lower = [levers[:, k, None] * at.omega[None, :, k] for k in range(3)]
+        total += _symmetric_below(model, lower[0] + lower[1] + lower[2])
     if model.coupling.shape[0]:
         other = model.coupling_index[:, 1]
         w = weights[rows : rows + other.shape[0]]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from functools import cached_property
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -21,8 +22,14 @@ from mechid.model.parts import Custom, Joint, LineSpring, Motor, Wrench
 
 
 def lower(mechanism: Mechanism) -> TreeModel:
-    """The mechanism with its own numbers, as arrays."""
-    return Lowering(mechanism).model()
+    """The mechanism with its own numbers, as arrays. A mechanism never changes, so it is lowered once."""
+    require_float64()
+    if mechanism not in _LOWERED:
+        _LOWERED[mechanism] = Lowering(mechanism).model()
+    return _LOWERED[mechanism]
+
+
+_LOWERED: WeakKeyDictionary[Mechanism, TreeModel] = WeakKeyDictionary()
 
 
 class Lowering:

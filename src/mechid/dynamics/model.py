@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -197,3 +197,18 @@ jax.tree_util.register_dataclass(
     data_fields=[f.name for f in dataclasses.fields(TreeModel) if f.name not in _META],
     meta_fields=list(_META),
 )
+
+
+# Parameters enter through the model's float leaves.
+
+
+def float_leaves(model: Any) -> list[Array]:
+    """The leaves of a model that numbers can move."""
+    return [x for x in jax.tree.leaves(model) if jnp.issubdtype(x.dtype, jnp.inexact)]
+
+
+def with_float_leaves(model: Any, floats: list[Array]) -> Any:
+    leaves, structure = jax.tree.flatten(model)
+    rest = iter(floats)
+    new = [next(rest) if jnp.issubdtype(x.dtype, jnp.inexact) else x for x in leaves]
+    return jax.tree.unflatten(structure, new)

@@ -2,7 +2,8 @@
 
 The Jacobian is taken at the start, sharing the work of the residual there, and again when a step gained less
 than a factor of twenty. A step that does not reduce the residual is halved (with a fresh Jacobian) or tried again
-with a new one.
+with a new one. Where the guesses are good, as in smooth motion, the factors of the time step before do for this one
+too, and most time steps need no Jacobian at all.
 """
 
 from __future__ import annotations
@@ -19,6 +20,17 @@ from mechid.dynamics.tree import Array
 
 SLOW = 0.05
 """a step that leaves more of the residual wants a new Jacobian"""
+
+
+GOOD_GUESS = 1e4
+"""a guess whose residual is a smaller multiple of its tolerance lets the next time step try this one's factors"""
+
+
+class Kept(NamedTuple):
+    """Factors that the next time step may try."""
+
+    factors: Factors
+    usable: Array
 
 
 class Evaluated(NamedTuple):
@@ -40,6 +52,7 @@ class Solved(NamedTuple):
     iterations: Array
     residual: Array
     """largest residual as a multiple of its tolerance"""
+    kept: Kept
 
 
 class _Iterate(NamedTuple):
@@ -58,12 +71,19 @@ class _Iterate(NamedTuple):
     """new factors are wanted at y, which is the base or the start"""
     passes: Array
     outcome: Array
+    guess_norm: Array
+
+
+def nothing_kept(n: int, factorised: Callable[[Array], Factors] = factorise) -> Kept:
+    """Before the first time step."""
+    return Kept(_zeros_like(factorised, jnp.zeros((n, n))), jnp.array(False))
 
 
 def newton(
     evaluate: Callable[[Array], Evaluated],
     y: Array,
     *,
+    kept: Kept | None = None,
     factorised: Callable[[Array], Factors] = factorise,
     max_iterations: int = 40,
 ) -> Solved:
@@ -102,28 +122,32 @@ def newton(
             renew,
             i.passes + 1,
             outcome,
+            jnp.where(i.passes == 0, norm, i.guess_norm),
         )
 
     n = y.shape[0]
-
-    def zeros_like(function: Callable[[Array], Any], *like: Array) -> Any:
-        return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(function, *like))
-
+    kept = nothing_kept(n, factorised) if kept is None else kept
     start = _Iterate(
         y=y,
         base=y,
         norm=jnp.array(jnp.inf),
-        extra=zeros_like(lambda y: evaluate(y).extra, y),
+        extra=_zeros_like(lambda y: evaluate(y).extra, y),
         direction=jnp.zeros(n),
         length=jnp.array(1.0),
-        factors=zeros_like(factorised, jnp.zeros((n, n))),
+        factors=kept.factors,
         fresh=jnp.array(False),
-        wanted=jnp.array(True),
+        wanted=~kept.usable,
         passes=jnp.array(0),
         outcome=jnp.array(int(Outcome.TOO_MANY)),
+        guess_norm=jnp.array(jnp.inf),
     )
     end = jax.lax.while_loop(unfinished, iterate, start)
-    return Solved(end.base, end.extra, end.outcome, end.passes - 1, end.norm)
+    new = Kept(end.factors, end.guess_norm < GOOD_GUESS)
+    return Solved(end.base, end.extra, end.outcome, end.passes - 1, end.norm, new)
+
+
+def _zeros_like(function: Callable[[Array], Any], *like: Array) -> Any:
+    return jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), jax.eval_shape(function, *like))
 
 
 def _choose(condition: Array, one: Any, other: Any) -> Any:

@@ -10,12 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mechid.compile import jit
 from mechid.dynamics.elements import CustomRow, FrictionRows, LineSprings, Wrenches
 from mechid.dynamics.loops import Attached
-from mechid.dynamics.model import Maximal, TreeModel
+from mechid.dynamics.model import Maximal, TreeModel, float_leaves
 from mechid.model.geometry import skew
 from mechid.model.inertia import pseudo_from_linear
 
@@ -136,11 +138,53 @@ def prepare(top: Topology, values: Any) -> TreeModel:
     )
 
 
+MANY = 24
+"""parameters from which on their slopes are worth a compiled program"""
+
+
+def prepare_tangent(top: Topology, values: np.ndarray, slopes: np.ndarray) -> list[Any]:
+    """∂(float leaves of the model)/∂θ, parameters last, from ∂values/∂θ (values, parameters).
+
+    By a complex step, which is exact to rounding and needs no compiler; compiled where there are many.
+    """
+    if slopes.shape[1] > MANY:
+        return _compiled_tangent(_Static(top), values, slopes)
+    size = 1e-30
+    columns = [
+        [x.imag / size if np.iscomplexobj(x) else np.zeros(x.shape) for x in float_leaves(moved)]
+        for moved in (prepare(top, values + 1j * size * slope) for slope in slopes.T)
+    ]
+    return [np.stack(leaf, -1) for leaf in zip(*columns, strict=True)]
+
+
+class _Static:
+    """A topology as an argument that is known while compiling."""
+
+    def __init__(self, top: Topology) -> None:
+        self.top = top
+
+    def __hash__(self) -> int:
+        return id(self.top)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Static) and other.top is self.top
+
+
+def _tangent_of(static: _Static, values: Any, slopes: Any) -> list[Any]:
+    def one(slope: Any) -> list[Any]:
+        return jax.jvp(lambda v: float_leaves(prepare(static.top, v)), (values,), (slope,))[1]
+
+    return jax.vmap(one, in_axes=-1, out_axes=-1)(slopes)
+
+
+_compiled_tangent = jit(_tangent_of, once=True, static_argnums=(0,))
+
+
 def _summed(xp: Any, shape: tuple[int, ...], index: Any, rows: Any) -> Any:
     """Zeros of a shape with rows added at indices."""
     if xp is jnp:
         return jnp.zeros(shape).at[index].add(rows)
-    total = np.zeros(shape)
+    total = np.zeros(shape, dtype=rows.dtype)
     np.add.at(total, index, rows)
     return total
 
@@ -242,7 +286,7 @@ def _poses(xp: Any, origin: Any, rotation: Any, tilt: Any) -> Any:
 def _rotations(xp: Any, vectors: Any) -> Any:
     """exp of rotation vectors, smooth at zero: 1 + (sin φ/φ) K + ((1 − cos φ)/φ²) K²."""
     squared = (vectors**2).sum(-1)
-    small = squared < 1e-6
+    small = squared.real < 1e-6
     angle = xp.sqrt(xp.where(small, 1.0, squared))
     one = xp.where(small, 1.0 - squared / 6.0 + squared**2 / 120.0, xp.sin(angle) / angle)
     two = xp.where(small, 0.5 - squared / 24.0 + squared**2 / 720.0, (1.0 - xp.cos(angle)) / angle**2)

@@ -22,7 +22,7 @@ from mechid.dynamics.diagnosis import diagnose
 from mechid.dynamics.lowering import lower
 from mechid.dynamics.model import Model
 from mechid.dynamics.stepper import HISTORY, Outcome, Stepper
-from mechid.dynamics.trajectory import PIECE, Controller, Trajectory
+from mechid.dynamics.trajectory import PIECE, Controller, Trajectory, controlled
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError, SimulationError
 from mechid.model.geometry import finite
@@ -225,7 +225,7 @@ def rollouts_together(plans: Sequence[Plan]) -> list[Rollout]:
     shared = all(m is models[0] for m in models)
     model = models[0] if shared else jax.tree.map(lambda *a: jnp.stack(a), *models)
     starts = [_first(stepper, p.model, p.state, p.memory, p.driven, p.t0) for p in plans]
-    now = jax.tree.map(lambda *a: jnp.stack(a), *starts)
+    now = jax.device_put(jax.tree.map(lambda *a: np.stack(a), *starts))
     tables = np.stack([p.table for p in plans])
     kept: list[list[_Step]] = [[] for _ in plans]
     failed: list[Any] = [None for _ in plans]
@@ -249,14 +249,15 @@ def rollouts_together(plans: Sequence[Plan]) -> list[Rollout]:
 def _first(stepper: Stepper, model: Model, start: Any, memory: Any, driven: Any, t0: float) -> _Now:
     if memory is None:
         memory = _remember(stepper, model, start, np.zeros(model.nu))
-    return _Now(
-        jax.tree.map(lambda a: jnp.stack([a] * max(stepper.window, HISTORY)), start),
+    now = _Now(
+        jax.tree.map(lambda a: np.stack([np.asarray(a)] * max(stepper.window, HISTORY)), start),
         memory,
-        jnp.zeros(stepper.nz(model)),
-        jnp.asarray(0),
-        jnp.asarray(float(t0)),
-        jnp.zeros(model.driven.shape[0]) if driven is None else jnp.asarray(driven),
+        np.zeros((HISTORY, stepper.nz(model))),
+        np.asarray(0),
+        np.asarray(float(t0)),
+        np.zeros(model.driven.shape[0]) if driven is None else np.asarray(driven),
     )
+    return jax.device_put(now)
 
 
 def _joined(stepper: Stepper, model: Model, start: Any, pieces: list[_Step], failed: Any) -> Rollout:
@@ -276,10 +277,11 @@ class _Now(NamedTuple):
     """the last max(window, HISTORY) states, oldest first"""
     memory: Any
     """what the stepper remembers of the newest"""
-    z: Array
+    zs: Any
+    """the last HISTORY multipliers"""
     k: Any
     t: Any
-    driven: Array
+    driven: Any
     """rates of driven coordinates over the last step"""
 
 
@@ -308,16 +310,16 @@ def _advance_piece(
         newest = jax.tree.map(lambda a: a[-1], now.history)
         before = stepper.positions(model, newest)
         if controller is not None:
-            rates = stepper.velocities(model, newest, u, now.driven)
-            u = jnp.asarray(controller(now.t, before, rates), float)
+            u = controlled(controller, stepper, model, newest, now.t, u, now.driven)
         xs = jax.tree.map(lambda a: a[a.shape[0] - stepper.window :], now.history)
         last = jax.tree.map(lambda a: a[-HISTORY:], now.history)
-        guess = stepper.predict(last, now.z, now.k + 1)
+        guess = stepper.predict(last, now.zs, now.k + 1)
         s = stepper.step(xs, u, now.t, now.k, model, guess, now.memory)
         history = jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), now.history, s.state)
         h = stepper.step_size(now.k)
         moved = stepper.positions(model, s.state) - before
-        after = _Now(history, s.memory, s.z, now.k + 1, now.t + h, moved[model.driven] / h)
+        zs = jnp.concatenate([now.zs[1:], s.z[None]])
+        after = _Now(history, s.memory, zs, now.k + 1, now.t + h, moved[model.driven] / h)
         return after, _Step(s.state, s.z, u, s.iterations, s.residual, s.outcome)
 
     def going(state: tuple[Any, ...]) -> Array:

@@ -13,14 +13,14 @@ import abc
 import enum
 from collections.abc import Callable
 from math import comb
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from mechid.dynamics.linear import Factors, decomposed, solve, solve_transposed
-from mechid.dynamics.model import Model
+from mechid.dynamics.model import Model, float_leaves, with_float_leaves
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError
 
@@ -64,34 +64,38 @@ class Blocks(NamedTuple):
     theta: Array
 
 
-class LinearStep(NamedTuple):
+class LinearStep(Protocol):
     """A step linearised in the form in which it is solved: equations F = 0 for unknowns y, then the new state G.
 
-    dy = −K⁻¹ (F_x dx + F_u du + F_θ dθ),   dx₁ = G_y dy + G_x dx + G_u du + G_θ dθ,   dz the last of dy
+    dy = −(∂F/∂y)⁻¹ (F_x dx + F_u du + F_θ dθ),   dx₁ = G_y dy + G_x dx + G_u du + G_θ dθ,   dz the last of dy
 
     with x the window's past states in a row. F_θ and G_θ come from `Stepper.sides`.
     """
 
+    def forward(self, dx: Array, du: Array, dF: Array, dG: Array) -> tuple[Array, Array]:
+        """dx₁ and dz for columns of changes; dF and dG are what the parameters add."""
+        ...
+
+    def backward(self, by_state: Array, by_z: Array) -> tuple[Array, Array, Array]:
+        """What a cost's slopes by the new state and by z say of the past states, the inputs, and F."""
+        ...
+
+
+class DenseStep(NamedTuple):
+    """A linear step for any stepper: y is the new state and z, all rows are equations."""
+
     factors: Factors
     F_x: Array
     F_u: Array
-    G_y: Array
-    G_x: Array
-    G_u: Array
 
     def forward(self, dx: Array, du: Array, dF: Array, dG: Array) -> tuple[Array, Array]:
-        """dx₁ and dy for columns of changes; dF and dG are what the parameters add."""
         dy = -solve(self.factors, self.F_x @ dx + self.F_u @ du + dF)
-        return self.G_y @ dy + self.G_x @ dx + self.G_u @ du + dG, dy
+        nx = dG.shape[0]
+        return dy[:nx] + dG, dy[nx:]
 
-    def backward(self, by_state: Array, by_y: Array) -> tuple[Array, Array, Array]:
-        """What a cost's slopes by the new state and by y say of the past states, the inputs, and F."""
-        by_F = -solve_transposed(self.factors, self.G_y.T @ by_state + by_y)
-        return (
-            self.F_x.T @ by_F + self.G_x.T @ by_state,
-            self.F_u.T @ by_F + self.G_u.T @ by_state,
-            by_F,
-        )
+    def backward(self, by_state: Array, by_z: Array) -> tuple[Array, Array, Array]:
+        by_F = -solve_transposed(self.factors, jnp.concatenate([by_state, by_z]))
+        return self.F_x.T @ by_F, self.F_u.T @ by_F, by_F
 
 
 class Transition(NamedTuple):
@@ -204,10 +208,10 @@ class Stepper(abc.ABC):
         """What a step to x has computed and the step from x can use again."""
         return ()
 
-    def predict(self, history: Any, z: Array, known: Array) -> tuple[Any, Array]:
+    def predict(self, history: Any, zs: Array, known: Array) -> tuple[Any, Array]:
         """A guess of the next state and multipliers from the last HISTORY states (oldest first), `known`
-        of them true, and the last multipliers."""
-        return jax.tree.map(lambda a: a[-1], history), z
+        of them true, and multipliers, one less of which are true."""
+        return jax.tree.map(lambda a: a[-1], history), zs[-1]
 
     def observe(
         self, x0: Any, x1: Any, z: Array, u: Array, t: Array, k: Array, s: Array, model: Model
@@ -255,17 +259,10 @@ class Stepper(abc.ABC):
         return Blocks(r, jnp.moveaxis(by_x, 1, 0), by_z, by_u, by_theta)
 
     def linear_step(self, xs: Any, z: Array, u: Array, t: Array, k: Array, model: Model) -> LinearStep:
-        """The step linearised as it is solved; here y is the new state and z, all rows are equations."""
+        """The step linearised as it is solved."""
         by = self.linearize(xs, z, u, t, k, model)
-        nx, ny = by.x.shape[-1], by.r.shape[0]
-        return LinearStep(
-            decomposed(jnp.concatenate([by.x[-1], by.z], -1)),
-            jnp.concatenate(list(by.x[:-1]), -1),
-            by.u,
-            jnp.eye(nx, ny),
-            jnp.zeros((nx, self.window * nx)),
-            jnp.zeros((nx, by.u.shape[-1])),
-        )
+        K = jnp.concatenate([by.x[-1], by.z], -1)
+        return DenseStep(decomposed(K), jnp.concatenate(list(by.x[:-1]), -1), by.u)
 
     def sides(self, xs: Any, z: Array, u: Array, t: Array, k: Array, model: Model) -> tuple[Array, Array]:
         """F and G of `linear_step` at fixed states, for their dependence on the model's numbers."""
@@ -313,18 +310,6 @@ def implicit(blocks: Blocks) -> Transition:
 
 
 # Parameters enter through the model's float leaves.
-
-
-def float_leaves(model: Any) -> list[Array]:
-    """The leaves of a model that numbers can move."""
-    return [x for x in jax.tree.leaves(model) if jnp.issubdtype(x.dtype, jnp.floating)]
-
-
-def with_float_leaves(model: Any, floats: list[Array]) -> Any:
-    leaves, structure = jax.tree.flatten(model)
-    rest = iter(floats)
-    new = [next(rest) if jnp.issubdtype(x.dtype, jnp.floating) else x for x in leaves]
-    return jax.tree.unflatten(structure, new)
 
 
 def model_tangent(bind: Callable[[Array], Any], theta: Array) -> list[Array]:

@@ -25,6 +25,20 @@ Controller = Callable[[Any, Any, Any], Any]
 """u = controller(t, q, v) in jax.numpy, from the state at the start of a step"""
 
 
+def controlled(
+    controller: Controller, stepper: Stepper, model: Model, x: Any, t: Array, u: Array, driven: Array
+) -> Array:
+    """The controller's input at a state; rates, which take a linear solution, only if it asks for them."""
+    q = stepper.positions(model, x)
+    still = jnp.zeros_like(q)
+    program = jax.make_jaxpr(controller)(t, q, still).jaxpr
+    asked_for = program.invars[-1]
+    used = [*program.outvars, *(v for equation in program.eqns for v in equation.invars)]
+    wants_rates = any(v is asked_for for v in used)
+    rates = stepper.velocities(model, x, u, driven) if wants_rates else still
+    return jnp.asarray(controller(t, q, rates), float)
+
+
 @dataclass(frozen=True, eq=False)
 class Trajectory:
     """A simulated motion. Arrays over time come first-axis; N steps have N + 1 states."""

@@ -13,6 +13,8 @@ and conserves what the motion conserves. The multipliers hold the factor h: they
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -20,9 +22,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from mechid.dynamics.linear import factorise, solve_once
+from mechid.dynamics.linear import Factors, factorise, solve, solve_once, solve_transposed
 from mechid.dynamics.model import Hessians, Model, Terms
-from mechid.dynamics.newton import Evaluated, newton
+from mechid.dynamics.newton import Evaluated, Kept, newton, nothing_kept
 from mechid.dynamics.stepper import Blocks, LinearStep, RowKind, Stepper, StepResult, along, extrapolate
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError
@@ -36,6 +38,44 @@ class State(NamedTuple):
     q: Array
     p: Array
     """discrete momentum, Eq. 4"""
+
+
+class Memory(NamedTuple):
+    """What a step leaves for the next one."""
+
+    slope: Array
+    """Dh at the new coordinates"""
+    kept: Kept
+
+
+class LinearVariational(NamedTuple):
+    """A linear step whose unknowns are q1 and λ: the momentum row and the closure, then p1."""
+
+    factors: Factors
+    left: Array
+    """∂(p0 + D1 L_d + F_d⁻ − Dhᵀλ)/∂q0"""
+    F_u: Array
+    right0: Array
+    right1: Array
+    """∂p1/∂q0 and ∂p1/∂q1"""
+    right_u: Array
+
+    def forward(self, dx: Array, du: Array, dF: Array, dG: Array) -> tuple[Array, Array]:
+        n = self.left.shape[0]
+        dq0, dp0 = dx[:n], dx[n:]
+        known = self.F_u @ du + dF
+        momentum = known[:n] + self.left @ dq0 + dp0
+        dy = -solve(self.factors, jnp.concatenate([momentum, known[n:]]))
+        dq1 = dy[:n]
+        dp1 = self.right0 @ dq0 + self.right1 @ dq1 + self.right_u @ du
+        return jnp.concatenate([dq1 + dG[:n], dp1 + dG[n:]]), dy[n:]
+
+    def backward(self, by_state: Array, by_z: Array) -> tuple[Array, Array, Array]:
+        n = self.left.shape[0]
+        by_q1, by_p1 = by_state[:n], by_state[n:]
+        by_F = -solve_transposed(self.factors, jnp.concatenate([by_q1 + by_p1 @ self.right1, by_z]))
+        by_q0 = by_F[:n] @ self.left + by_p1 @ self.right0
+        return jnp.concatenate([by_q0, by_F[:n]]), by_F @ self.F_u + by_p1 @ self.right_u, by_F
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +152,7 @@ class Variational(Stepper):
         for alpha, weight, left, first, _ in points:
             lefts.append(weight * (h * ((1 - alpha) * first.q + left * first.force) - first.v))
             rights.append(weight * (h * (alpha * first.q + (1 - left) * first.force) + first.v))
-        return sum(lefts[1:], lefts[0]), sum(rights[1:], rights[0])
+        return _sum(lefts), _sum(rights)
 
     def _terms(
         self, q0: Array, q1: Array, u: Array, t: Array, h: Array, model: Model
@@ -130,9 +170,8 @@ class Variational(Stepper):
         closure, _ = model.constraint(q1, u)
         return jnp.concatenate([p0 + left - slope.T @ z, p1 - right, closure])
 
-    def remember(self, model: Model, x: State, u: Array) -> Array:
-        """Dh(q), which the step from x needs and the step to x has."""
-        return model.constraint(x.q, u)[1]
+    def remember(self, model: Model, x: State, u: Array) -> Memory:
+        return Memory(model.constraint(x.q, u)[1], nothing_kept(model.nq + model.nc))
 
     def step(
         self,
@@ -142,11 +181,11 @@ class Variational(Stepper):
         k: Array,
         model: Model,
         guess: tuple[State, Array],
-        memory: Array | None = None,
+        memory: Memory | None = None,
     ) -> StepResult:
         q0, p0 = xs.q[-1], xs.p[-1]
         n, nc, h = model.nq, model.nc, self.step_size(k)
-        slope0 = self.remember(model, State(q0, p0), u) if memory is None else memory
+        slope0, kept = self.remember(model, State(q0, p0), u) if memory is None else memory
 
         def evaluate(y: Array) -> Evaluated:
             points = self._terms(q0, y[:n], u, t, h, model)
@@ -163,7 +202,7 @@ class Variational(Stepper):
 
             return Evaluated(r, tolerance, (right, slope1), jacobian)
 
-        solved = newton(evaluate, jnp.concatenate([guess[0].q, guess[1]]))
+        solved = newton(evaluate, jnp.concatenate([guess[0].q, guess[1]]), kept=kept)
         p1, slope1 = solved.extra
         return StepResult(
             State(solved.y[:n], p1),
@@ -171,12 +210,12 @@ class Variational(Stepper):
             solved.outcome,
             solved.iterations,
             solved.residual,
-            slope1,
+            Memory(slope1, solved.kept),
         )
 
-    def predict(self, history: State, z: Array, known: Array) -> tuple[State, Array]:
-        """Extrapolation of the coordinates by a polynomial, as far as there is a past."""
-        return State(extrapolate(history.q, known), history.p[-1]), z
+    def predict(self, history: State, zs: Array, known: Array) -> tuple[State, Array]:
+        """Coordinates and multipliers extrapolated by polynomials, as far as there is a past."""
+        return State(extrapolate(history.q, known), history.p[-1]), extrapolate(zs, known - 1)
 
     # Exact linearisation
 
@@ -225,23 +264,16 @@ class Variational(Stepper):
 
     def linear_step(self, xs: State, z: Array, u: Array, t: Array, k: Array, model: Model) -> LinearStep:
         """The unknowns are q1 and λ; p1 follows."""
-        (q0, q1), h, n, nc = xs.q, self.step_size(k), model.nq, model.nc
+        (q0, q1), h, nc = xs.q, self.step_size(k), model.nc
         points = self._terms(q0, q1, u, t, h, model)
         left, right = self._slopes(points, h)
         left_u, right_u = self._input_slopes(points, h)
         _, slope0 = model.constraint(q0, u)
         _, slope1 = model.constraint(q1, u)
         bend = model.constraint_hessian(q0, z)
-        zero, one = jnp.zeros((n, n)), jnp.eye(n)
         K = _stacked([left[1], -slope0.T], [slope1, jnp.zeros((nc, nc))])
-        return LinearStep(
-            factorise(K),
-            _stacked([left[0] - bend, one], [jnp.zeros((nc, 2 * n))]),
-            _stacked([left_u], [model.constraint_input_slope()]),
-            _stacked([one, jnp.zeros((n, nc))], [right[1], jnp.zeros((n, nc))]),
-            _stacked([zero, zero], [right[0], zero]),
-            _stacked([jnp.zeros_like(right_u)], [right_u]),
-        )
+        F_u = _stacked([left_u], [model.constraint_input_slope()])
+        return LinearVariational(factorise(K), left[0] - bend, F_u, *right, right_u)
 
     def sides(self, xs: State, z: Array, u: Array, t: Array, k: Array, model: Model) -> tuple[Array, Array]:
         (q0, q1), h = xs.q, self.step_size(k)
@@ -252,9 +284,12 @@ class Variational(Stepper):
 
     def _input_slopes(self, points: list[Any], h: Array) -> tuple[Array, Array]:
         """Derivatives of D1 L_d + F_d⁻ and D2 L_d + F_d⁺ by the inputs."""
-        lefts = [w * h * share * at().force_u for _, w, share, _, at in points]
-        rights = [w * h * (1 - share) * at().force_u for _, w, share, _, at in points]
-        return sum(lefts[1:], lefts[0]), sum(rights[1:], rights[0])
+        slopes = [(share, w * h * at().force_u) for _, w, share, _, at in points]
+        return _sum([share * s for share, s in slopes]), _sum([(1 - share) * s for share, s in slopes])
+
+
+def _sum(arrays: list[Array]) -> Array:
+    return functools.reduce(operator.add, arrays)
 
 
 def _stacked(*rows: list[Array]) -> Array:

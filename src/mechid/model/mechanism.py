@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 
 from mechid.errors import MechidError, choices, unknown
 from mechid.model import closures
-from mechid.model.geometry import Array, finite, inertia_matrix, rotation_matrix, unit
+from mechid.model.geometry import Array, finite, inertia_matrix, numeric, rotation_matrix, unit
 from mechid.model.parts import (
     Armature,
     Body,
@@ -65,6 +65,8 @@ class Mechanism:
     couplings: tuple[Coupling, ...] = field(default=(), kw_only=True)
     drives: tuple[Drive, ...] = field(default=(), kw_only=True)
     elements: tuple[Element, ...] = field(default=(), kw_only=True)
+    notes: tuple[str, ...] = field(default=(), kw_only=True)
+    """sentences on what the file it was read from holds and it leaves out or changes"""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "gravity", finite(self.gravity, (3,), "Gravity"))
@@ -93,16 +95,39 @@ class Mechanism:
         return dataclasses.replace(self, bodies=(*self.bodies, part))
 
     def revolute(
-        self, name: str, parent: str, child: str, *, axis: str | ArrayLike = "z", **at: Any
+        self,
+        name: str,
+        parent: str,
+        child: str,
+        *,
+        axis: str | ArrayLike = "z",
+        limits: Sequence[float] = (-np.inf, np.inf),
+        max_rate: float = np.inf,
+        max_force: float = np.inf,
+        **at: Any,
     ) -> Mechanism:
-        """A hinge about `axis` (in the joint's frame). `origin` and `rotation` place the joint's frame."""
-        return self._join(name, "revolute", parent, child, [(True, axis)], **at)
+        """A hinge about `axis` (in the joint's frame). `origin` and `rotation` place the joint's frame.
+
+        limits (rad), max_rate (rad/s) and max_force (N·m) say what the real joint can do; nothing acts there.
+        """
+        able = _abilities(name, limits, max_rate, max_force)
+        return self._join(name, "revolute", parent, child, [(True, axis)], able=able, **at)
 
     def prismatic(
-        self, name: str, parent: str, child: str, *, axis: str | ArrayLike = "z", **at: Any
+        self,
+        name: str,
+        parent: str,
+        child: str,
+        *,
+        axis: str | ArrayLike = "z",
+        limits: Sequence[float] = (-np.inf, np.inf),
+        max_rate: float = np.inf,
+        max_force: float = np.inf,
+        **at: Any,
     ) -> Mechanism:
-        """A slide along `axis`."""
-        return self._join(name, "prismatic", parent, child, [(False, axis)], **at)
+        """A slide along `axis`; limits (m), max_rate (m/s) and max_force (N) as for a hinge."""
+        able = _abilities(name, limits, max_rate, max_force)
+        return self._join(name, "prismatic", parent, child, [(False, axis)], able=able, **at)
 
     def fixed(self, name: str, parent: str, child: str, **at: Any) -> Mechanism:
         """A rigid connection."""
@@ -148,6 +173,7 @@ class Mechanism:
         origin: ArrayLike = (0.0, 0.0, 0.0),
         rotation: ArrayLike | None = None,
         coordinates: Sequence[str] | str | None = None,
+        able: tuple[float, float, float, float] = (-np.inf, np.inf, np.inf, np.inf),
     ) -> Mechanism:
         self._new(name, "joint", [j.name for j in self.joints])
         bodies = [b.name for b in self.bodies]
@@ -178,7 +204,7 @@ class Mechanism:
                 raise MechidError(f"The axes of {kind} joint '{name}' must be perpendicular.")
         names = self._coordinate_names(name, kind, axes, coordinates)
         parts = tuple(
-            Coordinate(n, turn, (float(v[0]), float(v[1]), float(v[2])))
+            Coordinate(n, turn, (float(v[0]), float(v[1]), float(v[2])), *able)
             for n, (turn, _), v in zip(names, axes, vectors, strict=True)
         )
         joint = Joint(
@@ -432,9 +458,10 @@ class Mechanism:
     def _with_inputs(self, **parts: Any) -> Mechanism:
         """This mechanism with new parts, if every input still has a name of its own."""
         new = dataclasses.replace(self, **parts)
-        for name in new.input_names:
-            if new.input_names.count(name) > 1:
-                raise MechidError(f"There is an input named '{name}' already: names must be unique.")
+        names = new.input_names
+        if len(set(names)) < len(names):
+            name = next(n for n in names if names.count(n) > 1)
+            raise MechidError(f"There is an input named '{name}' already: names must be unique.")
         return new
 
     def _new(self, name: str, kind: str, taken: Sequence[str]) -> None:
@@ -527,3 +554,19 @@ class Mechanism:
 
     def __repr__(self) -> str:
         return describe(self)
+
+
+def _abilities(
+    joint: str, limits: Sequence[float], max_rate: float, max_force: float
+) -> tuple[float, float, float, float]:
+    """Lower and upper limit, largest rate and largest force of a joint, checked; each may be infinite."""
+    ends = numeric(limits, f"The limits of joint '{joint}'")
+    if ends.shape != (2,) or not ends[0] <= ends[1]:
+        raise MechidError(
+            f"The limits of joint '{joint}' are {ends.tolist()}: they must be two numbers, the lower one first."
+        )
+    for what, value in (("rate", max_rate), ("force", max_force)):
+        number = numeric(value, f"The largest {what} of joint '{joint}'")
+        if number.shape != () or not number >= 0.0:
+            raise MechidError(f"The largest {what} of joint '{joint}' is {value}; it must be ≥ 0.")
+    return float(ends[0]), float(ends[1]), float(max_rate), float(max_force)

@@ -257,6 +257,10 @@ class Parameters:
         """∂values/∂theta."""
         return self._programs[1](jnp.asarray(theta, float))
 
+    def __call__(self, theta: ArrayLike) -> TreeModel:
+        """The model for a theta: `bind`."""
+        return self.bind(theta)
+
     def bind(self, theta: ArrayLike) -> TreeModel:
         """The model for a theta, in traced functions too."""
         from mechid.dynamics.prepare import prepare

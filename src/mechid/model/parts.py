@@ -31,6 +31,13 @@ class Coordinate:
     name: str
     revolute: bool
     axis: tuple[float, float, float]
+    lower: float = -np.inf
+    upper: float = np.inf
+    """rad or m: how far the real joint goes; no force acts there"""
+    max_rate: float = np.inf
+    """rad/s or m/s"""
+    max_force: float = np.inf
+    """N·m or N: the most that what drives the real joint can give"""
 
     @property
     def unit(self) -> str:

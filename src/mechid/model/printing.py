@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def describe(mechanism: Mechanism) -> str:
-    """The tree of bodies, then loops, elements that are not on a joint, and inputs."""
+    """The tree of bodies, then loops, elements that are not on a joint, inputs and notes."""
     total = sum(b.mass for b in mechanism.bodies)
     bodies = _count(len(mechanism.bodies), "body", "bodies")
     coordinates = _count(len(mechanism.coordinates), "coordinate", "coordinates")
@@ -42,9 +42,9 @@ def describe(mechanism: Mechanism) -> str:
         lines.append(f"loop {loop.name}: {loop.first} ≡ {loop.second} ({loop.kind}, {len(loop.rows)} rows)")
     for c in mechanism.couplings:
         powers = [c.offset, c.ratio, c.c2, c.c3, c.c4]
-        terms = [f"{x:g}·{c.other}^{i}" for i, x in enumerate(powers) if x and i > 1]
-        text = " + ".join([f"{c.offset:g} + {c.ratio:g}·{c.other}", *terms])
-        lines.append(f"coupling {c.name}: {c.coordinate} = {text}")
+        marks = ["", f"·{c.other}", *(f"·{c.other}^{i}" for i in range(2, 5))]
+        terms = [f"{x:g}{mark}" for x, mark in zip(powers, marks, strict=True) if x]
+        lines.append(f"coupling {c.name}: {c.coordinate} = {' + '.join(terms) or '0'}")
     for d in mechanism.drives:
         lines.append(f"drive {d.name}: {d.coordinate} follows its input")
     for e in mechanism.elements:
@@ -58,6 +58,7 @@ def describe(mechanism: Mechanism) -> str:
             lines.append(f"element {e.name}: on {', '.join(e.coordinates)} {values}".rstrip())
     if mechanism.input_names:
         lines.append(f"inputs: {', '.join(mechanism.input_names)}")
+    lines.extend(f"note: {note}" for note in mechanism.notes)
     return "\n".join(lines)
 
 
@@ -78,12 +79,19 @@ def _children(mechanism: Mechanism, parent: str, indent: str, lines: list[str]) 
 
 def _joint(mechanism: Mechanism, joint: Joint) -> str:
     body = next(b for b in mechanism.bodies if b.name == joint.child)
-    axes = " ".join(_axis(c) for c in joint.coordinates)
+    axes = " ".join(_axis(c) for c in joint.coordinates if joint.kind != "floating")
     named = [c.name for c in joint.coordinates]
-    names = f" as {', '.join(named)}" if named and named != [joint.name] else ""
+    names = f" as {_together(named, joint.name + '.')}" if named and named != [joint.name] else ""
     at = f" at {numbers(joint.origin)} m" if np.any(joint.origin) else ""
     how = f"{joint.kind} {joint.name} {axes}".rstrip()
-    return f"{joint.child} [{_mass(body)}] by {how}{names}{at}"
+    return f"{joint.child} [{_mass(body)}] by {how}{names}{at}{''.join(map(_range, joint.coordinates))}"
+
+
+def _together(names: list[str], prefix: str) -> str:
+    """Names in a row; what they all begin with stands once."""
+    if not all(n.startswith(prefix) for n in names):
+        return ", ".join(names)
+    return f"{prefix}{{{', '.join(n.removeprefix(prefix) for n in names)}}}"
 
 
 def _mass(body: Body) -> str:
@@ -101,6 +109,18 @@ def _axis(coordinate: Coordinate) -> str:
             if np.array_equal(coordinate.axis, sign * axis):
                 return f"{verb} {'-' if sign < 0 else ''}{letter}"
     return f"{verb} {numbers(coordinate.axis)}"
+
+
+def _range(coordinate: Coordinate) -> str:
+    """What the real joint can do, where something is said about it."""
+    parts = []
+    if np.isfinite([coordinate.lower, coordinate.upper]).any():
+        parts.append(f"{coordinate.lower:.4g} to {coordinate.upper:.4g} {coordinate.unit}")
+    if np.isfinite(coordinate.max_rate):
+        parts.append(f"{coordinate.max_rate:.4g} {coordinate.unit}/s")
+    if np.isfinite(coordinate.max_force):
+        parts.append(f"{coordinate.max_force:.4g} {coordinate.force_unit}")
+    return f", limits {', '.join(parts)}" if parts else ""
 
 
 def _joint_elements(mechanism: Mechanism, joint: Joint) -> list[str]:
