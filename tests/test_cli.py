@@ -27,6 +27,8 @@ def mechid(*arguments, cwd=None):
         (["study", "loop6", "--set", "dt=-1"], "dt must be positive"),
         (["study", "loop6", "--set", "steps=-5"], "steps must be ≥ 0"),
         (["stuudy"], "No such command"),
+        (["show", "arm.urdf"], "There is no file 'arm.urdf'."),
+        (["simulate", "arm.urdf", "--time", "1"], "There is no file 'arm.urdf'."),
     ],
 )
 def test_mistakes_are_one_sentence_and_exit_code_2(arguments, words, tmp_path):
@@ -68,3 +70,72 @@ def test_help_lists_the_studies():
     done = mechid("study", "list")
     assert done.returncode == 0
     assert all(name in done.stdout for name in ("loop6", "steppers", "drift"))
+
+
+PENDULUM = """
+<robot name="pendulum">
+  <link name="base"/>
+  <link name="rod">
+    <inertial>
+      <origin xyz="0 0 -0.25"/><mass value="1"/>
+      <inertia ixx="0.02" iyy="0.02" izz="0.0001" ixy="0" ixz="0" iyz="0"/>
+    </inertial>
+  </link>
+  <joint name="hinge" type="revolute">
+    <parent link="base"/><child link="rod"/><axis xyz="0 1 0"/>
+    <limit lower="-1" upper="1" effort="5" velocity="3"/><dynamics damping="0.02"/>
+  </joint>
+</robot>
+"""
+
+
+@pytest.fixture
+def pendulum(tmp_path):
+    (tmp_path / "pendulum.urdf").write_text(PENDULUM)
+    return tmp_path
+
+
+def test_show_tells_what_can_be_identified(pendulum):
+    done = mechid("show", "pendulum.urdf", cwd=pendulum)
+    assert done.returncode == 0, done.stderr
+    assert "3 of 10 inertial parameters act, in 3 independent combinations." in done.stdout
+    assert "1 independent degree of freedom" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 100
+
+
+def test_show_json_is_one_line(pendulum):
+    data = json.loads(mechid("show", "pendulum.urdf", "--json", cwd=pendulum).stdout)
+    assert data["degrees_of_freedom"] == 1
+    assert data["coordinates"][0]["upper"] == 1.0
+    assert data["identifiable"]["action"]["rod.origin_inertia.yy"] == "alone"
+
+
+def test_simulate_writes_a_table_and_a_figure(pendulum):
+    said = ["--start", "hinge=0.5", "--out", "run.csv", "--plot", "run.png", "--json"]
+    done = mechid("simulate", "pendulum.urdf", "--time", "0.3", "--dt", "0.01", *said, cwd=pendulum)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line)["steps"] == 30
+    assert len((pendulum / "run.csv").read_text().splitlines()) == 32
+    assert (pendulum / "run.png").stat().st_size > 10_000
+    assert sorted(p.name for p in pendulum.iterdir()) == ["pendulum.urdf", "run.csv", "run.png"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--time", "1", "--start", "hing=1"], "Did you mean hinge?"),
+        (["--time", "1", "--out", "run.txt"], "valid: .csv, .npz"),
+        (["--time", "1", "--out", "nowhere/run.csv"], "there is no folder 'nowhere'"),
+        (["--time", "1", "--plot", "run.gif"], "valid: .png, .pdf, .svg"),
+        (["--time", "1", "--inputs", "no.csv"], "there is no file 'no.csv'"),
+        (["--time", "-1"], "--time must be a positive number"),
+        (["--time", "1", "--actuators", "some"], "valid: torque, none"),
+    ],
+)
+def test_mistakes_in_a_simulation_are_told_before_it(arguments, words, pendulum):
+    done = mechid("simulate", "pendulum.urdf", *arguments, cwd=pendulum)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [p.name for p in pendulum.iterdir()] == ["pendulum.urdf"]

@@ -56,6 +56,82 @@ def study(
     run_study(name, quick=quick, changes=change or [], as_json=json, out=out)
 
 
+@app.command()
+def show(
+    file: Annotated[Path, typer.Argument(help="a URDF or MJCF file")],
+    actuators: Annotated[str, typer.Option(help="torque: an input on every actuated joint; none")] = "torque",
+    json: Annotated[bool, typer.Option("--json", help="print one line of JSON instead")] = False,
+) -> None:
+    """Show what a file describes, and which of its parameters can be identified in principle."""
+    import json as text
+
+    from mechid.model.reading import read_mechanism
+    from mechid.report.screen import screen
+    from mechid.report.show import show as shown
+
+    console = screen(quiet=json)
+    console.quiet = json
+    data = shown(read_mechanism(file, actuators=actuators).checked(), console)
+    if json:
+        print(text.dumps(data))
+
+
+@app.command()
+def simulate(
+    file: Annotated[Path, typer.Argument(help="a URDF or MJCF file")],
+    time: Annotated[float, typer.Option(help="how long, s")],
+    dt: Annotated[float, typer.Option(help="step size, s")] = 1e-3,
+    stepper: Annotated[str, typer.Option(help="variational, bdf1 … bdf6, spook")] = "variational",
+    start: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, rad or m; kept as loops close")] = None,
+    rate: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, rad/s or m/s; kept likewise")] = None,
+    hold: Annotated[list[str] | None, typer.Option(help="a coordinate that stays 0 as loops close")] = None,
+    input: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, held throughout")] = None,
+    inputs: Annotated[Path | None, typer.Option(help="CSV table: t and inputs, held from row to row")] = None,
+    linear: Annotated[bool, typer.Option("--linear", help="interpolate the table instead")] = False,
+    frame: Annotated[list[str] | None, typer.Option(help="a frame whose place is written too")] = None,
+    every: Annotated[int, typer.Option(help="write every n-th state")] = 1,
+    degrees: Annotated[
+        bool, typer.Option("--degrees", help="--start and --rate of angles in degrees")
+    ] = False,
+    actuators: Annotated[str, typer.Option(help="torque: an input on every actuated joint; none")] = "torque",
+    out: Annotated[Path | None, typer.Option(help="table of the motion: .csv or .npz")] = None,
+    plot: Annotated[Path | None, typer.Option(help="figure of the motion: .png, .pdf or .svg")] = None,
+    json: Annotated[bool, typer.Option("--json", help="print one line of JSON instead")] = False,
+) -> None:
+    """Move the mechanism of a file from a start, under inputs; print a summary, write a table and a figure."""
+    import json as text
+
+    from mechid.model.reading import read_mechanism
+    from mechid.report.motion import Request, move
+    from mechid.report.screen import screen
+
+    request = Request(
+        time=time,
+        dt=dt,
+        stepper=stepper,
+        start=start or (),
+        rate=rate or (),
+        hold=hold or (),
+        input=input or (),
+        inputs=inputs,
+        linear=linear,
+        frames=frame or (),
+        every=every,
+        degrees=degrees,
+        out=out,
+        figure=plot,
+    )
+    console = screen(quiet=json)
+    console.quiet = json
+    summary, code = move(read_mechanism(file, actuators=actuators).checked(), request, console)
+    if json:
+        print(text.dumps(summary))
+    if code:
+        told = f" What came before it is in {out}." if out else ""
+        print(f"mechid: {summary['outcome']}{told}", file=sys.stderr)
+        raise typer.Exit(code)
+
+
 def main() -> None:
     """Run the command: user errors are one sentence and exit code 2, never a traceback."""
     from mechid.compile import enable_compilation_cache, enable_float64

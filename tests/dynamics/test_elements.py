@@ -25,7 +25,7 @@ QUARTIC = (0.1, -2.0, 0.5, 0.3, -0.2)
 GEAR, ROTOR, GAIN = 30.0, 2e-3, 0.4
 FRICTION = {
     "coulomb": 0.8,
-    "breakaway": 1.3,
+    "stribeck": 0.5,
     "stribeck_velocity": 0.3,
     "stribeck_exponent": 1.5,
     "width": 0.05,
@@ -68,7 +68,7 @@ def machine(
     m = Mechanism("every element", gravity=(0.6, -1.0, -9.7))
     for name in ("forearm", "tool", "cart", "arm", "boom", "bob"):
         m = m.body(name, **solid())
-    friction_values = FRICTION | {k: friction * FRICTION[k] for k in ("coulomb", "breakaway")}
+    friction_values = FRICTION | {k: friction * FRICTION[k] for k in ("coulomb", "stribeck")}
     return (
         m.revolute("elbow", "arm", "forearm", axis=(0.6, 0, 0.8), **somewhere())
         .fixed("weld", "forearm", "tool", **somewhere())
@@ -416,7 +416,7 @@ def test_dampers_brake_their_coordinates(p: Point) -> None:
 
 
 def friction_by_hand(v: float, C: float, S: float, v_S: float, delta: float, w: float) -> float:
-    return -(C + (S - C) * np.exp(-(abs(v / v_S) ** delta))) * np.tanh(v / w)
+    return -(C + S * np.exp(-(abs(v / v_S) ** delta))) * np.tanh(v / w)
 
 
 @CASES
@@ -496,7 +496,7 @@ law_slope = jax.jit(jax.grad(friction_law))
 
 
 def test_friction_is_odd_peaks_and_levels_off() -> None:
-    values = np.array([0.8, 1.3, 0.3, 2.0, 0.01])
+    values = np.array([0.8, 0.5, 0.3, 2.0, 0.01])
     v = np.linspace(0.0, 4.0, 4001)
     force = np.asarray(jax.vmap(law, (0, None))(v, values))
     back = np.asarray(jax.vmap(law, (0, None))(-v, values))
@@ -508,7 +508,7 @@ def test_friction_is_odd_peaks_and_levels_off() -> None:
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0])
 def test_the_slope_of_friction_at_rest_is_that_of_its_breakaway(exponent: float) -> None:
-    values = np.array([0.8, 1.3, 0.3, exponent, 0.05])
+    values = np.array([0.8, 0.5, 0.3, exponent, 0.05])
     assert float(law_slope(0.0, values)) == pytest.approx(-1.3 / 0.05)
     assert np.isfinite(float(law_slope(1e-12, values)))
 

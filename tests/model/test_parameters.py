@@ -46,7 +46,7 @@ def arm(
         .spring("theta2", stiffness=stiffness[1])
         .damper("theta1", damping=damping[0])
         .damper("theta2", damping=damping[1], cubic=0.01)
-        .friction("slide", coulomb=0.3, breakaway=0.4)
+        .friction("slide", coulomb=0.3, stribeck=0.1)
         .motor("theta1", gain=2.0, gear_ratio=5.0, rotor_inertia=0.001)
         .armature("theta2", inertia=0.03)
         .line_spring("cable", "tip", "slide", stiffness=20.0, rest=0.3, damping=0.4)

@@ -52,7 +52,7 @@ def every_kind() -> Mechanism:
         .spring("slide", stiffness=3.0, cubic=2.0, rest=0.1)
         .spring("theta", stiffness=0.0, name="slack")
         .damper("slide", damping=0.5, cubic=0.25)
-        .friction("psi", coulomb=0.1, breakaway=0.15)
+        .friction("psi", coulomb=0.1, stribeck=0.05)
         .motor("psi", gain=0.03, gear_ratio=50, rotor_inertia=1e-5)
         .armature("slide", inertia=0.7)
         .line_spring("cord", "eye", "plate", stiffness=10, rest=0.5, damping=0.2)
@@ -74,7 +74,7 @@ def test_every_kind_of_part_shows_its_numbers_with_units() -> None:
         "        · armature slide: armature 0.7 kg",
         "   └─ hub [massless] by universal cardan about x about z as theta, psi",
         "           · spring slack: zero",
-        "           · friction psi: coulomb 0.1 N·m, breakaway 0.15 N·m, "
+        "           · friction psi: coulomb 0.1 N·m, stribeck 0.05 N·m, "
         "stribeck velocity 0.1 rad/s, "
         "stribeck exponent 2, friction width 0.01 rad/s",
         "           · motor psi.motor: gain 0.03 N·m/input, gear ratio 50, rotor inertia 1e-05 kg·m²",

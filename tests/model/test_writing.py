@@ -684,7 +684,7 @@ def everything() -> Mechanism:
         .armature("elbow", inertia=0.1)
         .spring("elbow", stiffness=2.0)
         .damper("elbow", damping=1.0, cubic=0.5)
-        .friction("elbow", coulomb=0.1, breakaway=0.2)
+        .friction("elbow", coulomb=0.1, stribeck=0.1)
         .motor("elbow", gain=2.0)
         .frame("mark", "lower", origin=(0, 0, 1))
         .line_spring("cable", "mark", "base", stiffness=3.0)
@@ -696,15 +696,14 @@ def test_all_that_has_no_place_is_named_in_one_sentence():
     told = refusal(URDF, everything())
     assert told == (
         "A URDF has no place for gravity; frame mark; armature of shoulder, elbow; stiffness of elbow; "
-        "cubic_damping of elbow; breakaway of elbow (it holds one level of friction: let breakaway follow "
-        "coulomb); gain of elbow.motor; line_spring cable: "
-        'ignore=("gravity", "frame", "armature", "stiffness", "cubic_damping", "breakaway", "gain", "line_spring") '
+        "cubic_damping of elbow; stribeck of elbow; gain of elbow.motor; line_spring cable: "
+        'ignore=("gravity", "frame", "armature", "stiffness", "cubic_damping", "stribeck", "gain", "line_spring") '
         "leaves such numbers out."
     )
 
 
 def test_what_has_no_place_may_be_left_out():
-    words = ("gravity", "frame", "armature", "stiffness", "cubic_damping", "breakaway", "gain", "line_spring")
+    words = ("gravity", "frame", "armature", "stiffness", "cubic_damping", "stribeck", "gain", "line_spring")
     text, changes = rewritten(URDF, everything(), ignore=words)
     assert text == URDF.replace(
         "<!-- the last one -->", '<!-- the last one -->\n    <dynamics damping="1.0" friction="0.1"/>'

@@ -26,13 +26,14 @@ def assemble(
     mechanism: Mechanism,
     guess: dict[str, float] | ArrayLike | None = None,
     *,
-    hold: Sequence[str] = (),
+    hold: Sequence[str] | str = (),
 ) -> Array:
     """Coordinates that close every loop and coupling, found from a guess by projection.
 
     Coordinates named in `hold` and driven ones keep their guess. A loop that cannot be closed is named, with how
     far it stays open.
     """
+    hold = _names(hold)
     start = mechanism.coordinate_vector(guess, "The guess for coordinate")
     free = np.ones(len(start), dtype=bool)
     for name in [*hold, *(d.coordinate for d in mechanism.drives)]:
@@ -52,9 +53,10 @@ def project_rates(
     q: ArrayLike,
     rates: dict[str, float] | ArrayLike | None,
     *,
-    hold: Sequence[str] = (),
+    hold: Sequence[str] | str = (),
 ) -> Array:
     """Rates near the given ones that keep all loops closed at q; those named in `hold` are kept."""
+    hold = _names(hold)
     for name in hold:
         mechanism.coordinate(name)
     v = mechanism.coordinate_vector(rates, "The rate of coordinate")
@@ -70,6 +72,14 @@ def project_rates(
             f"No rates with {', '.join(hold)} held keep '{row}' closed: it opens at {left.max():.3g} m/s or rad/s."
         )
     return v
+
+
+def _names(hold: Sequence[str] | str) -> Sequence[str]:
+    if isinstance(hold, str):
+        return [hold]
+    if not isinstance(hold, list | tuple | set) or not all(isinstance(name, str) for name in hold):
+        raise MechidError(f"What to hold must name coordinates, not {hold!r}.")
+    return list(hold)
 
 
 def check_start(mechanism: Mechanism, closure: Array, slope: Array, v: Array) -> None:

@@ -17,7 +17,7 @@ from mechid.dynamics.lowering import lower
 from mechid.dynamics.simulate import Plan, finished, planned, rollouts_together, simulate
 from mechid.dynamics.stepper import Stepper
 from mechid.dynamics.trajectory import Trajectory
-from mechid.errors import MechidError, unknown
+from mechid.errors import MechidError, choices, unknown
 from mechid.model.mechanism import Mechanism
 
 ARGUMENTS = ("q", "v", "inputs", "t0", "model")
@@ -40,6 +40,8 @@ def simulate_batch(
     simulations done and their total. With throw the first simulation that fails raises its `SimulationError`.
     """
     for i, run in enumerate(runs):
+        if not isinstance(run, dict):
+            raise MechidError(f"Run {i} must be a dictionary of {choices(ARGUMENTS)}, not {run!r}.")
         for key in run:
             if key not in ARGUMENTS:
                 raise unknown(f"argument (of run {i})", key, ARGUMENTS)

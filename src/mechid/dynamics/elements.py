@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 
 from mechid.dynamics.loops import Attached, LoopArrays, point_jacobian, points
-from mechid.dynamics.tree import Array, Kinematics, cross, force_cross
+from mechid.dynamics.tree import Array, Kinematics, cross, force_cross, spread
 
 
 class FrictionRows(NamedTuple):
     index: Array
     """(f,) coordinate"""
     values: Array
-    """(f, 5) Coulomb, breakaway, Stribeck velocity, exponent, width"""
+    """(f, 5) Coulomb, Stribeck excess, Stribeck velocity, exponent, width"""
 
 
 class LineSprings(NamedTuple):
@@ -91,7 +91,7 @@ def joint_potential_gradient(model: ElementArrays, q: Array) -> Array:
     c = model.potential
     slope = c[:, 1] + q * (2.0 * c[:, 2] + q * (3.0 * c[:, 3] + q * 4.0 * c[:, 4]))
     for function, row in _customs(model, potential=True):
-        slope = slope.at[row.index].add(jax.grad(function)(q[row.index], row.values))
+        slope += spread(jax.grad(function)(q[row.index], row.values), row.index, q.shape[0])
     return slope
 
 
@@ -116,7 +116,7 @@ def potential_hessian(model: ElementArrays, at: Kinematics, q: Array) -> Array:
         total += jnp.einsum("l,lij->ij", k * e + k3 * e**3, bend)
     for function, row in _customs(model, potential=True):
         block = jax.hessian(function)(q[row.index], row.values)
-        total = total.at[row.index[:, None], row.index[None]].add(block)
+        total += _spread_block(block, row.index, q.shape[0])
     return total
 
 
@@ -129,9 +129,10 @@ def joint_force(model: ElementArrays, q: Array, v: Array, u: Array, t: Array) ->
     total = -(b + b3 * v * v) * v + model.motor @ u
     if model.friction.index.shape[0]:
         index = model.friction.index
-        total = total.at[index].add(friction_law(v[index], model.friction.values))
+        total += spread(friction_law(v[index], model.friction.values), index, q.shape[0])
     for function, row in _customs(model, potential=False):
-        total = total.at[row.index].add(function(q[row.index], v[row.index], t, row.values))
+        felt = jnp.asarray(function(q[row.index], v[row.index], t, row.values), float)
+        total += spread(felt, row.index, q.shape[0])
     return total
 
 
@@ -158,7 +159,7 @@ def force_derivatives(
     if model.friction.index.shape[0]:
         index = model.friction.index
         slope = jax.vmap(jax.grad(friction_law))(v[index], model.friction.values)
-        diagonal = diagonal.at[index].add(slope)
+        diagonal += spread(slope, index, n)
     by_v = jnp.diag(diagonal)
     if model.line_springs.values.shape[0]:
         c = model.line_springs.values[:, 3]
@@ -174,19 +175,25 @@ def force_derivatives(
     for function, row in _customs(model, potential=False):
         arguments = (q[row.index], v[row.index], t, row.values)
         block_q, block_v = jax.jacfwd(function, argnums=(0, 1))(*arguments)
-        place = (row.index[:, None], row.index[None])
-        by_q, by_v = by_q.at[place].add(block_q), by_v.at[place].add(block_v)
+        by_q += _spread_block(block_q, row.index, n)
+        by_v += _spread_block(block_v, row.index, n)
     return ForceDerivatives(by_q, by_v, by_u)
 
 
 def friction_law(v: Array, values: Array) -> Array:
-    """−(C + (S − C) exp(−|v/v_S|^δ)) tanh(v/w)."""
-    coulomb, breakaway, stribeck, exponent, width = jnp.moveaxis(values, -1, 0)
+    """−(C + S exp(−|v/v_S|^δ)) tanh(v/w)."""
+    coulomb, excess, stribeck, exponent, width = jnp.moveaxis(values, -1, 0)
     ratio = jnp.abs(v) / stribeck
     moving = ratio > 0.0
     power = jnp.where(moving, jnp.where(moving, ratio, 1.0) ** exponent, 0.0)
-    level = coulomb + (breakaway - coulomb) * jnp.exp(-power)
+    level = coulomb + excess * jnp.exp(-power)
     return -level * jnp.tanh(v / width)
+
+
+def _spread_block(block: Array, index: Array, n: int) -> Array:
+    """(n, n) with a block added at rows and columns."""
+    place = jax.nn.one_hot(index, n)
+    return place.T @ block @ place
 
 
 def _customs(model: ElementArrays, *, potential: bool):

@@ -14,8 +14,9 @@ the recursion then runs over them. A controller u = f(t, q, v) closes the loop: 
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -61,6 +62,7 @@ class Sensitivities(NamedTuple):
 
 def transitions(trajectory: Trajectory, bind: Bind | None = None, theta: Array | None = None) -> Transition:
     """A_k, B_u, B_θ of every step, stacked (open loop: inputs held)."""
+    _check(trajectory)
     tangent = None if bind is None or theta is None else _tangent(bind, theta)
     parts = []
     for (*rows, _), count in _pieces(trajectory):
@@ -74,13 +76,13 @@ def sensitivities(trajectory: Trajectory, bind: Bind, theta: ArrayLike) -> Sensi
 
     The initial coordinates and rates are held; the initial state may still depend on θ (p = M v).
     """
+    _check(trajectory)
     stepper, model = trajectory.stepper, trajectory.model
     tangent = _tangent(bind, theta)
     first = _start(stepper, model, tangent, *_given(trajectory))
     carry = jnp.broadcast_to(first, (stepper.window, *first.shape))
     states, multipliers = [np.asarray(first)[None]], []
-    pieces = list(_pieces(trajectory))
-    for (rows, count), linear in zip(pieces, _linearised(stepper, model, tangent, pieces), strict=True):
+    for (rows, count), linear in _linearised(stepper, model, tangent, _pieces(trajectory)):
         carry, dx, dz = _forward(stepper, model, tangent, carry, rows, linear, count, trajectory.controller)
         states.append(np.asarray(dx)[:count])
         multipliers.append(np.asarray(dz)[:count])
@@ -99,6 +101,7 @@ def adjoint(
     by_state: (N + 1, nx) slopes of J by the states' tangent coordinates; by_multiplier: (N, nz) by the
     multipliers. The initial coordinates and rates are held.
     """
+    _check(trajectory)
     stepper, model, steps = trajectory.stepper, trajectory.model, trajectory.steps
     nx, nz = stepper.nx(model), stepper.nz(model)
     slopes = finite(by_state, (steps + 1, nx), "The slopes of the cost by the states")
@@ -106,31 +109,54 @@ def adjoint(
     slopes_z = finite(given_z, (steps, nz), "The slopes of the cost by the multipliers")
     tangent = _tangent(bind, theta)
     moved = tuple(x is not None for x in tangent)
-    pieces = list(_pieces(trajectory))[::-1]
     carry, found = jnp.zeros((stepper.window, nx)), []
-    for (rows, count), linear in zip(pieces, _linearised(stepper, model, None, pieces), strict=True):
+    for (rows, count), linear in _linearised(stepper, model, None, _pieces(trajectory, backward=True)):
         arrived = (slopes[rows[4] + 1], slopes_z[rows[4]])
         carry, by_step = _backward(stepper, model, carry, rows, linear, arrived, count, trajectory.controller)
         found.append(by_step)
 
-    def grown(piece: tuple[tuple[Any, ...], int], by_step: Any) -> list[Array]:
-        rows, count = piece
+    def grown(piece: tuple[tuple[tuple[Any, ...], int], Any]) -> list[Array]:
+        (rows, count), by_step = piece
         return _grown(stepper, model, moved, rows, by_step, count, trajectory.controller)
 
-    total = [sum(parts) for parts in zip(*_on_all_cores(grown, pieces, found), strict=True)]
+    total: Any = None
+    solved = zip(_pieces(trajectory, backward=True), found, strict=True)
+    for _, more in _on_all_cores(grown, solved):
+        total = more if total is None else [a + b for a, b in zip(total, more, strict=True)]
     by_start = jnp.sum(carry, 0) + slopes[0]
     return np.asarray(_gradient(stepper, model, tangent, total, by_start, *_given(trajectory)))
 
 
-def _linearised(stepper: Stepper, model: Model, tangent: Any, pieces: list[Any]) -> Iterator[Any]:
-    """Every piece's steps linearised, with the parameters' columns where there is a tangent."""
+def _linearised(stepper: Stepper, model: Model, tangent: Any, pieces: Iterable[Any]) -> Iterator[Any]:
+    """Every piece with its steps linearised, and the parameters' columns where there is a tangent."""
     return _on_all_cores(lambda piece: _linearise(stepper, model, tangent, *piece), pieces)
 
 
-def _on_all_cores(function: Callable[..., Any], *arguments: Iterable[Any]) -> Iterator[Any]:
-    """The function of each piece in turn, computed ahead by as many threads as there are cores."""
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        yield from pool.map(lambda *a: jax.block_until_ready(function(*a)), *arguments)
+def _on_all_cores(function: Callable[[Any], Any], pieces: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Each piece with the function of it, in turn. Every core works ahead by one piece, so memory is bounded."""
+    cores = os.cpu_count() or 1
+    waiting: deque[tuple[Any, Future[Any]]] = deque()
+    with ThreadPoolExecutor(cores) as pool:
+        for piece in pieces:
+            waiting.append((piece, pool.submit(lambda p: jax.block_until_ready(function(p)), piece)))
+            if len(waiting) > cores:
+                done, result = waiting.popleft()
+                yield done, result.result()
+        for done, result in waiting:
+            yield done, result.result()
+
+
+def _check(trajectory: Trajectory) -> None:
+    """Refuse a trajectory without derivatives."""
+    if not isinstance(trajectory, Trajectory):
+        raise MechidError(f"Derivatives are taken along a Trajectory, not {trajectory!r}.")
+    if trajectory.every > 1:
+        raise MechidError(
+            f"The trajectory keeps only every {trajectory.every}th state; its derivatives need all of them: "
+            "simulate with every=1."
+        )
+    if trajectory.steps == 0:
+        raise MechidError("A trajectory without steps has no derivatives: simulate at least one step.")
 
 
 def _given(trajectory: Trajectory) -> tuple[Any, ...]:
@@ -139,27 +165,21 @@ def _given(trajectory: Trajectory) -> tuple[Any, ...]:
     return anchor, trajectory.start, trajectory.start_rates, trajectory.inputs[0], trajectory.t[0]
 
 
-def _pieces(trajectory: Trajectory) -> Iterator[tuple[tuple[Any, ...], int]]:
+def _pieces(trajectory: Trajectory, *, backward: bool = False) -> Iterator[tuple[tuple[Any, ...], int]]:
     """States around each step, multipliers, inputs, times, numbers and driven rates, PIECE steps at a time.
 
     The last piece is filled up by repeating its last step; the count says how many are meant.
     """
     n = trajectory.steps
-    if n == 0:
-        raise MechidError("A trajectory without steps has no derivatives: simulate at least one step.")
-    windows, rates = _windows(trajectory), trajectory.driven_rates
-    for first in range(0, n, PIECE):
+    window, rates = trajectory.stepper.window, trajectory.driven_rates
+    starts = range(0, n, PIECE)
+    for first in reversed(starts) if backward else starts:
         k = np.minimum(np.arange(first, first + PIECE), n - 1)
-        xs = jax.tree.map(lambda a, i=k: a[i], windows)
+        # window + 1 states for each step, oldest first; what lies before the start repeats it
+        around = np.maximum(k[:, None] + np.arange(1 - window, 2)[None], 0)
+        xs = jax.tree.map(lambda a, i=around: a[i], trajectory.states)
         rows = (xs, trajectory.multipliers[k], trajectory.inputs[k], trajectory.t[k], k, rates[k])
         yield rows, min(PIECE, n - first)
-
-
-def _windows(trajectory: Trajectory) -> Any:
-    """window + 1 states for each step, oldest first; what lies before the start repeats it."""
-    window = trajectory.stepper.window
-    at = np.arange(trajectory.steps)[:, None] + np.arange(1 - window, 2)[None]
-    return jax.tree.map(lambda a: a[np.maximum(at, 0)], trajectory.states)
 
 
 def _tangent(bind: Bind, theta: ArrayLike) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from mechid.dynamics.tree import Array, Kinematics, TreeArrays, cross, take
+from mechid.dynamics.tree import Array, Kinematics, TreeArrays, cross, spread, take
 
 
 class Attached(NamedTuple):
@@ -129,7 +129,7 @@ def constraint_hessian(model: LoopArrays, at: Kinematics, q: Array, weights: Arr
         other = model.coupling_index[:, 1]
         w = weights[rows : rows + other.shape[0]]
         _, _, bend = _polynomial(model.coupling, q[other])
-        total -= jnp.diag(jnp.zeros(n).at[other].add(w * bend))
+        total -= jnp.diag(spread(w * bend, other, n))
     return total
 
 

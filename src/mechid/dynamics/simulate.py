@@ -6,7 +6,9 @@ whatever the horizon, memory is handed to the host piece by piece, and a run can
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -25,7 +27,7 @@ from mechid.dynamics.stepper import HISTORY, Outcome, Stepper
 from mechid.dynamics.trajectory import PIECE, Controller, Trajectory, controlled
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError, SimulationError
-from mechid.model.geometry import finite
+from mechid.model.geometry import finite, numeric
 from mechid.model.mechanism import Mechanism
 from mechid.model.parts import Custom, Spring
 
@@ -40,6 +42,7 @@ def simulate(
     inputs: ArrayLike | Controller | None = None,
     t0: float = 0.0,
     model: Model | None = None,
+    every: int = 1,
     throw: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> Trajectory:
@@ -48,7 +51,10 @@ def simulate(
     inputs: an array (steps, nu) held over each step, or one row held throughout, or a function
     u = f(t, q, v) in jax.numpy evaluated at the start of each step. A step that cannot be solved raises
     `SimulationError` with the steps before it, or with throw=False ends the trajectory and says so in `outcome`.
+    every: keep only every such state, so that long runs fit in memory.
     """
+    if not isinstance(every, int | np.integer) or every < 1:
+        raise MechidError(f"The states to keep, every={every!r}, must be ≥ 1 and whole.")
     plan = planned(mechanism, stepper, steps, q=q, v=v, inputs=inputs, t0=t0, model=model)
     run = rollout(
         stepper,
@@ -59,6 +65,7 @@ def simulate(
         t0,
         memory=plan.memory,
         driven=plan.driven,
+        every=int(every),
         progress=progress,
     )
     return finished(plan, run, throw=throw)
@@ -99,10 +106,17 @@ def planned(
     model: Model | None = None,
 ) -> Plan:
     """Check the arguments of `simulate` and find the first state."""
-    if not isinstance(steps, int | np.integer) or steps < 0:
+    if not isinstance(mechanism, Mechanism):
+        raise MechidError(f"A simulation needs a Mechanism, not {mechanism!r}.")
+    if not isinstance(stepper, Stepper):
+        raise MechidError(f"A simulation needs a stepper (Variational, Spook or BDF), not {stepper!r}.")
+    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
         raise MechidError(f"The number of steps must be ≥ 0 and whole, not {steps!r}.")
+    t0 = float(finite(t0, (), "The start time t0"))
     if model is None:
         model = lower(mechanism)
+    elif getattr(model, "nq", None) != len(mechanism.coordinates):
+        raise MechidError(f"The model given is not one of mechanism '{mechanism.name}'.")
     stepper.check(model, steps)
     start_q = mechanism.coordinate_vector(q, "The initial coordinate")
     start_v = mechanism.coordinate_vector(v, "The initial rate")
@@ -127,7 +141,7 @@ def finished(plan: Plan, run: Rollout, *, throw: bool) -> Trajectory:
         plan.mechanism,
         plan.stepper,
         plan.model,
-        times[: done + 1],
+        times[: done + 1][:: run.every],
         run.states,
         run.z,
         run.u,
@@ -137,6 +151,7 @@ def finished(plan: Plan, run: Rollout, *, throw: bool) -> Trajectory:
         plan.q,
         plan.v,
         plan.controller,
+        run.every,
     )
     complaint = _wrapped(trajectory) if plan.stepper.wraps else ""
     if complaint:
@@ -176,10 +191,9 @@ class Rollout(NamedTuple):
     residual: np.ndarray
     failed: Any
     """the attempt that failed: state, multipliers, input, outcome; None when all went well"""
-
-    @property
-    def steps_done(self) -> int:
-        return len(self.iterations)
+    steps_done: int
+    every: int
+    """only every such step was kept"""
 
 
 def rollout(
@@ -192,6 +206,7 @@ def rollout(
     *,
     memory: Any = None,
     driven: np.ndarray | None = None,
+    every: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Rollout:
     """Advance a state through all inputs, in pieces of the compiled program.
@@ -202,20 +217,22 @@ def rollout(
     steps = len(inputs)
     now = _first(stepper, model, start, memory, driven, t0)
     pieces: list[_Step] = []
-    failed = None
+    failed, done = None, 0
     for first in range(0, steps, PIECE):
         piece = np.zeros((PIECE, inputs.shape[1]))
         count = min(PIECE, steps - first)
         piece[:count] = inputs[first : first + count]
         now, out, solved = _advance(stepper, model, now, piece, count, controller)
         out, solved = jax.tree.map(np.asarray, out), int(solved)
-        pieces.append(jax.tree.map(lambda a, n=solved: a[:n], out))
+        chosen = slice(-(first + 1) % every, solved, every)
+        pieces.append(jax.tree.map(lambda a, s=chosen: np.array(a[s]) if every > 1 else a[s], out))
+        done = first + solved
         if solved < count:
             failed = jax.tree.map(lambda a, n=solved: a[n], out)
             break
         if progress is not None:
             progress(first + count, steps)
-    return _joined(stepper, model, start, pieces, failed)
+    return _joined(stepper, model, start, pieces, failed, done, every)
 
 
 def rollouts_together(plans: Sequence[Plan]) -> list[Rollout]:
@@ -241,7 +258,7 @@ def rollouts_together(plans: Sequence[Plan]) -> list[Rollout]:
                 if solved[i] < count:
                     failed[i] = jax.tree.map(lambda a, i=i, n=solved[i]: a[i, n], out)
     return [
-        _joined(stepper, p.model, p.state, pieces, bad)
+        _joined(stepper, p.model, p.state, pieces, bad, sum(len(x.iterations) for x in pieces), 1)
         for p, pieces, bad in zip(plans, kept, failed, strict=True)
     ]
 
@@ -260,14 +277,17 @@ def _first(stepper: Stepper, model: Model, start: Any, memory: Any, driven: Any,
     return jax.device_put(now)
 
 
-def _joined(stepper: Stepper, model: Model, start: Any, pieces: list[_Step], failed: Any) -> Rollout:
+def _joined(
+    stepper: Stepper, model: Model, start: Any, pieces: list[_Step], failed: Any, done: int, every: int
+) -> Rollout:
     if not pieces:
         lone = jax.tree.map(lambda a: np.asarray(a)[None], start)
         nz, nu = stepper.nz(model), model.nu
-        return Rollout(lone, np.zeros((0, nz)), np.zeros((0, nu)), np.zeros(0, int), np.zeros(0), None)
+        nothing = np.zeros((0, nz)), np.zeros((0, nu)), np.zeros(0, int), np.zeros(0)
+        return Rollout(lone, *nothing, None, 0, every)
     joined = jax.tree.map(lambda *a: np.concatenate(a), *pieces)
     states = jax.tree.map(lambda a, b: np.concatenate([np.asarray(a)[None], b]), start, joined.state)
-    return Rollout(states, joined.z, joined.u, joined.iterations, joined.residual, failed)
+    return Rollout(states, joined.z, joined.u, joined.iterations, joined.residual, failed, done, every)
 
 
 class _Now(NamedTuple):
@@ -382,7 +402,7 @@ def _inputs(
     if inputs is None:
         return np.zeros((steps, nu)), None
     names = ", ".join(mechanism.input_names) or "none"
-    table = np.asarray(inputs)
+    table = numeric(inputs, f"The inputs ({names})")
     if table.shape == (nu,):
         table = np.broadcast_to(table, (steps, nu))
     return finite(table, (steps, nu), f"The inputs ({names})"), None
@@ -392,12 +412,17 @@ def _check_controller(mechanism: Mechanism, controller: Controller) -> None:
     """Refuse a controller that is no function of (t, q, v) in jax.numpy or gives the wrong number of inputs."""
     n, nu = len(mechanism.coordinates), len(mechanism.input_names)
     try:
+        with contextlib.suppress(ValueError):  # a compiled function does not tell
+            inspect.signature(controller).bind(0.0, 0.0, 0.0)
+    except TypeError:
+        raise MechidError("The controller must be a function of (t, q, v).") from None
+    try:
         out = jax.eval_shape(
             lambda t, q, v: jnp.asarray(controller(t, q, v), float), 0.0, jnp.zeros(n), jnp.zeros(n)
         )
     except Exception as error:
-        first = str(error).strip().splitlines()[0]
-        raise MechidError(f"The controller is no jax.numpy function of (t, q, v): {first}") from None
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise MechidError(f"The controller is no jax.numpy function of (t, q, v): {reason}.") from None
     if out.shape != (nu,):
         names = ", ".join(mechanism.input_names) or "none"
         raise MechidError(f"The controller gives shape {out.shape}, not one value for each input ({names}).")

@@ -66,6 +66,8 @@ class Trajectory:
     """(nq,) and their rates"""
     controller: Controller | None
     """what made the inputs, if it was a function"""
+    every: int = 1
+    """only every such state was kept, with the step that led to it"""
 
     @property
     def steps(self) -> int:

@@ -88,6 +88,11 @@ def take(array: Array, index: Array) -> Array:
     return jnp.asarray(array).at[index].get(mode="promise_in_bounds", wrap_negative_indices=False)
 
 
+def spread(values: Array, index: Array, n: int) -> Array:
+    """(n,) with values added at indices: a product, since a scatter would break a loop into many kernels."""
+    return values @ jax.nn.one_hot(index, n)
+
+
 def kinematics(tree: TreeArrays, q: Array) -> Kinematics:
     """Forward kinematics of every coordinate's frame."""
     a, b, c, d = tree.motion

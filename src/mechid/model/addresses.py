@@ -88,7 +88,7 @@ class Layout:
         matched = [
             a
             for a in self.addresses
-            for full in [a.qualified if "/" in pattern else a.name]
+            for full in ([a.name, a.qualified] if "/" in pattern else [a.name])
             if fnmatch.fnmatchcase(full, pattern)
             or (
                 fnmatch.fnmatchcase(full.rpartition(".")[0], pattern)

@@ -11,12 +11,20 @@ from mechid.errors import MechidError
 
 Array = NDArray[np.float64]
 
+LARGEST = 1e50
+"""what a number may be at most: products of a few such numbers are still finite"""
+
+SLACK = 1e-6
+"""by how much of its largest moment an inertia may miss being possible"""
+
 _AXES = {"x": (1.0, 0.0, 0.0), "y": (0.0, 1.0, 0.0), "z": (0.0, 0.0, 1.0)}
 
 
 def numeric(value: ArrayLike, what: str) -> Array:
     """`value` as a float array of its own (never the caller's memory)."""
     try:
+        if value is None or np.iscomplexobj(value):
+            raise TypeError
         return np.array(value, dtype=float)
     except (TypeError, ValueError):
         raise MechidError(f"{what} must be numbers, not {value!r}.") from None
@@ -27,10 +35,22 @@ def finite(value: ArrayLike, shape: tuple[int, ...], what: str) -> Array:
     array = numeric(value, what)
     if array.shape != shape:
         want = "be one number" if shape == () else f"have shape {shape}"
-        raise MechidError(f"{what} must {want}, not shape {array.shape}.")
+        given = f"shape {array.shape}" if array.shape else "one number"
+        raise MechidError(f"{what} must {want}, not {given}.")
     if not np.all(np.isfinite(array)):
-        raise MechidError(f"{what} must be finite, not {array.tolist()}.")
+        raise MechidError(f"{what} must be finite, not {_told(array, ~np.isfinite(array))}.")
+    if np.any(np.abs(array) > LARGEST):
+        told = _told(array, np.abs(array) > LARGEST)
+        raise MechidError(f"{what} must be at most {LARGEST:g} in size, not {told}.")
     return array
+
+
+def _told(array: Array, bad: NDArray[np.bool_]) -> str:
+    """An array in a sentence; of a large one the first bad number and its place."""
+    if array.size <= 12:
+        return str(array.tolist())
+    place = np.argwhere(bad)[0].tolist()
+    return f"{array[tuple(place)]:g} at {tuple(place) if len(place) > 1 else place[0]}"
 
 
 def unit(axis: str | ArrayLike, what: str) -> Array:
@@ -84,8 +104,9 @@ def rotation_matrix(value: ArrayLike | None, what: str) -> Array:
 def inertia_matrix(value: ArrayLike | None, what: str) -> Array:
     """A symmetric 3×3 inertia (kg·m²) from 3 principal values, 6 numbers or a 3×3 matrix.
 
-    Six numbers are xx, yy, zz, xy, xz, yz. The triangle inequality of the principal moments is checked;
-    thin rods and massless links (equality) are legal.
+    Six numbers are xx, yy, zz, xy, xz, yz. The principal moments must not be negative and must fulfil the
+    triangle inequality; thin rods, plates and massless bodies (equality) are legal, and what figures in a file
+    round off is allowed: SLACK times the largest moment.
     """
     if value is None:
         return np.zeros((3, 3))
@@ -102,7 +123,7 @@ def inertia_matrix(value: ArrayLike | None, what: str) -> Array:
         if np.abs(matrix - matrix.T).max() > 1e-9 * max(1e-12, np.abs(matrix).max()):
             raise MechidError(f"{what} is not symmetric.")
     principal = np.linalg.eigvalsh(matrix)
-    slack = 1e-6 * max(principal.max(), 1e-12)
+    slack = SLACK * max(principal.max(), 1e-12)
     if principal.min() < -slack:
         raise MechidError(f"{what} has a negative principal moment, {principal.min():.4g} kg·m².")
     if principal[0] + principal[1] < principal[2] - slack:

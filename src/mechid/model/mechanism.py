@@ -42,6 +42,7 @@ from mechid.model.parts import (
     Motor,
     Spring,
     Wrench,
+    check_function,
 )
 from mechid.model.printing import describe
 
@@ -143,7 +144,7 @@ class Mechanism:
         **at: Any,
     ) -> Mechanism:
         """Two hinges in a row through one point: first about axes[0], then about the turned axes[1]."""
-        return self._join(name, "universal", parent, child, [(True, a) for a in axes], **at)
+        return self._join(name, "universal", parent, child, _turns(name, axes), **at)
 
     def spherical(
         self,
@@ -155,7 +156,7 @@ class Mechanism:
         **at: Any,
     ) -> Mechanism:
         """Three hinges in a row through one point (Cardan angles; singular where the second is ±π/2)."""
-        return self._join(name, "spherical", parent, child, [(True, a) for a in axes], **at)
+        return self._join(name, "spherical", parent, child, _turns(name, axes), **at)
 
     def floating(self, name: str, parent: str, child: str, **at: Any) -> Mechanism:
         """Six free coordinates: translations along x, y, z, then Cardan angles about x, y, z."""
@@ -174,8 +175,11 @@ class Mechanism:
         rotation: ArrayLike | None = None,
         coordinates: Sequence[str] | str | None = None,
         able: tuple[float, float, float, float] = (-np.inf, np.inf, np.inf, np.inf),
+        **odd: Any,
     ) -> Mechanism:
         self._new(name, "joint", [j.name for j in self.joints])
+        for argument in odd:
+            raise unknown(f"argument (for joint '{name}')", argument, ("origin", "rotation", "coordinates"))
         bodies = [b.name for b in self.bodies]
         if parent not in (WORLD, *bodies):
             raise unknown(f"parent body for joint '{name}'", parent, [WORLD, *bodies])
@@ -226,7 +230,7 @@ class Mechanism:
         given: Sequence[str] | str | None,
     ) -> list[str]:
         if given is not None:
-            names = [given] if isinstance(given, str) else list(given)
+            names = _names(given, f"The coordinates of joint '{name}'")
         elif len(axes) == 1:
             names = [name]
         elif kind == "floating":
@@ -234,7 +238,8 @@ class Mechanism:
         else:
             names = [f"{name}.{i + 1}" for i in range(len(axes))]
         if len(names) != len(axes):
-            raise MechidError(f"Joint '{name}' has {len(axes)} coordinates, {len(names)} names were given.")
+            given = "1 name was" if len(names) == 1 else f"{len(names)} names were"
+            raise MechidError(f"Joint '{name}' has {len(axes)} coordinates, {given} given.")
         for i, n in enumerate(names):
             self._new(n, "coordinate", [*self.coordinate_names, *names[:i]])
         return names
@@ -302,8 +307,12 @@ class Mechanism:
             self.coordinate(c)
         if coordinate == other:
             raise MechidError(f"Coupling '{name}' couples coordinate '{coordinate}' to itself.")
+        higher = numeric(higher, f"The higher coefficients of coupling '{name}'").ravel().tolist()
         if len(higher) > 3:
-            raise MechidError(f"Coupling '{name}' goes up to the fourth power of '{other}'.")
+            raise MechidError(
+                f"Coupling '{name}' goes up to the fourth power of '{other}': 3 higher coefficients at most, "
+                f"not {len(higher)}."
+            )
         powers = [*higher, *[0.0] * (3 - len(higher))]
         numbers = finite([offset, ratio, *powers], (5,), f"The coefficients of coupling '{name}'")
         part = Coupling(name, coordinate, other, *(float(x) for x in numbers))
@@ -343,20 +352,25 @@ class Mechanism:
         coordinate: str,
         *,
         coulomb: float,
-        breakaway: float | None = None,
+        stribeck: float = 0.0,
         stribeck_velocity: float = 0.1,
         stribeck_exponent: float = 2.0,
         width: float = 0.01,
         name: str | None = None,
     ) -> Mechanism:
-        """Smooth Coulomb friction (N·m or N), with a Stribeck peak where `breakaway` is given."""
-        for what, value in (("stribeck_velocity", stribeck_velocity), ("width", width)):
+        """Smooth Coulomb friction (N·m or N); `stribeck` is what breaking away takes beyond it."""
+        _not_negative(coulomb, f"The coulomb level of friction on '{coordinate}'")
+        shape = {
+            "stribeck_velocity": stribeck_velocity,
+            "stribeck_exponent": stribeck_exponent,
+            "width": width,
+        }
+        for what, value in shape.items():
             who = f"The {what} of friction on '{coordinate}'"
             if not finite(value, (), who) > 0.0:
-                raise MechidError(f"{who} must be > 0.")
-        level = coulomb if breakaway is None else breakaway
+                raise MechidError(f"{who} must be > 0, not {value:g}.")
         return self._on(
-            Friction, name, coordinate, coulomb, level, stribeck_velocity, stribeck_exponent, width
+            Friction, name, coordinate, coulomb, stribeck, stribeck_velocity, stribeck_exponent, width
         )
 
     def motor(
@@ -369,6 +383,7 @@ class Mechanism:
         name: str | None = None,
     ) -> Mechanism:
         """A motor on a coordinate: one input u, force gear_ratio·gain·u, inertia gear_ratio²·rotor."""
+        _not_negative(rotor_inertia, f"The rotor_inertia of the motor on '{coordinate}'")
         return self._on(Motor, name or f"{coordinate}.motor", coordinate, gain, gear_ratio, rotor_inertia)
 
     def torque(self, coordinate: str, *, name: str | None = None) -> Mechanism:
@@ -377,6 +392,7 @@ class Mechanism:
 
     def armature(self, coordinate: str, *, inertia: float, name: str | None = None) -> Mechanism:
         """Inertia (kg·m² or kg) felt by a coordinate's own velocity: a reflected rotor."""
+        _not_negative(inertia, f"The armature on '{coordinate}'")
         return self._on(Armature, name, coordinate, inertia)
 
     def line_spring(
@@ -425,7 +441,7 @@ class Mechanism:
         """
         if (force is None) == (potential is None):
             raise MechidError(f"Element '{name}' needs either force=… or potential=….")
-        on = (coordinates,) if isinstance(coordinates, str) else tuple(coordinates)
+        on = tuple(_names(coordinates, f"The coordinates of element '{name}'"))
         if not on or len(set(on)) < len(on):
             raise MechidError(f"Element '{name}' needs one or more different coordinates.")
         for c in on:
@@ -433,18 +449,25 @@ class Mechanism:
         function = force if force is not None else potential
         if not callable(function):
             raise MechidError(f"Element '{name}' needs a function, not {function!r}.")
+        if not isinstance(parameters, dict | None):
+            raise MechidError(
+                f"The parameters of element '{name}' are numbers by name, {{'k': 1.0}}, not {parameters!r}."
+            )
         values = []
         for key, value in (parameters or {}).items():
             self._new(key, f"parameter of element '{name}'", ())
             what = f"The parameter '{key}' of element '{name}'"
             values.append((key, float(finite(value, (), what))))
-        return self._add(Custom(name, on, function, potential is not None, tuple(values)))
+        part = Custom(name, on, function, potential is not None, tuple(values))
+        check_function(part)
+        return self._add(part)
 
-    def _on(self, kind: type, name: str | None, coordinate: str, *values: float) -> Mechanism:
+    def _on(self, kind: Any, name: str | None, coordinate: str, *values: float) -> Mechanism:
         self.coordinate(coordinate)
         label = name or coordinate
-        what = f"Each value of {kind.__name__.lower()} '{label}'"
-        checked = [float(finite(v, (), what)) for v in values]
+        what = f"of {kind.__name__.lower()} '{label}'"
+        named = zip(kind.quantities, values, strict=False)
+        checked = [float(finite(value, (), f"The {quantity} {what}")) for quantity, value in named]
         return self._add(kind(label, coordinate, *checked))
 
     def _add(self, element: Element) -> Mechanism:
@@ -467,7 +490,7 @@ class Mechanism:
     def _new(self, name: str, kind: str, taken: Sequence[str]) -> None:
         if not isinstance(name, str) or not name or set(name) & set("*?[] \t\n"):
             raise MechidError(
-                f"{name!r} is not a name for a {kind}: use letters without blanks, *, ? or brackets."
+                f"{name!r} is not a name for a {kind}: use a text without blanks, *, ? or brackets."
             )
         if name in taken:
             raise MechidError(f"There is a {kind} named '{name}' already: names must be unique.")
@@ -554,6 +577,26 @@ class Mechanism:
 
     def __repr__(self) -> str:
         return describe(self)
+
+
+def _names(names: Sequence[str] | str, what: str) -> list[str]:
+    """One name or a list of names as a list."""
+    if isinstance(names, str):
+        return [names]
+    if not isinstance(names, Sequence):
+        raise MechidError(f"{what} are a name or a list of names, not {names!r}.")
+    return list(names)
+
+
+def _turns(joint: str, axes: Sequence[str | ArrayLike]) -> list[tuple[bool, str | ArrayLike]]:
+    if not isinstance(axes, Sequence | np.ndarray):
+        raise MechidError(f"The axes of joint '{joint}' are a list of axes, not {axes!r}.")
+    return [(True, a) for a in axes]
+
+
+def _not_negative(value: float, what: str) -> None:
+    if finite(value, (), what) < 0.0:
+        raise MechidError(f"{what} is {value:g}; it must be ≥ 0.")
 
 
 def _abilities(

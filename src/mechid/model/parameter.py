@@ -123,8 +123,8 @@ def checked_map(name: str, address: Address, map: Map) -> Map:
     try:
         shape = jax.eval_shape(map, jax.ShapeDtypeStruct((), float)).shape
     except Exception as error:
-        reason = str(error).partition("\n")[0]
-        raise MechidError(f"The function {what} cannot be traced by JAX: {reason}") from error
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise MechidError(f"The function {what} cannot be traced by JAX: {reason}.") from error
     if shape != ():
         raise MechidError(f"The function {what} must give one number, not shape {shape}.")
     return map

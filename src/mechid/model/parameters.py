@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from mechid.errors import MechidError, choices, unknown
 from mechid.model import inertia
 from mechid.model.addresses import Address, written
-from mechid.model.geometry import Array, finite
+from mechid.model.geometry import Array, finite, numeric
 from mechid.model.mechanism import Mechanism
 from mechid.model.parameter import TRANSFORMS, Bounds, Map, Move, Parameter, Prior, Quantity, checked_map
 from mechid.model.parts import rigid_numbers
@@ -109,8 +109,10 @@ class Parameters:
         prior: Prior | None = None,
     ) -> Parameters:
         """One parameter that moves many numbers, each by a factor or a jax.numpy function of it."""
-        if not maps:
-            raise MechidError(f"Parameter '{name}' moves nothing: give addresses with factors.")
+        if not isinstance(maps, Mapping) or not maps:
+            raise MechidError(
+                f"Parameter '{name}' moves nothing: give addresses with factors, {{'elbow.damping': 1.0}}."
+            )
         found = [(a, m) for pattern, m in maps.items() for a in self._find(pattern)]
         moves = tuple(Move(a, checked_map(name, a, m)) for a, m in found)
         value = self._agreed(name, moves) if start is None else start
@@ -137,6 +139,8 @@ class Parameters:
 
     def limit(self, factors: Mapping[str, float], *, upper: float) -> Parameters:
         """Σ factor·value ≤ upper, over the physical values of parameters by name."""
+        if not isinstance(factors, Mapping):
+            raise MechidError(f"A limit is on factors by name, {{'kappa': 1.0}}, not on {factors!r}.")
         for name in factors:
             if name not in self.names:
                 raise unknown("parameter", name, self.names)
@@ -240,9 +244,7 @@ class Parameters:
 
     def numbers(self, theta: ArrayLike) -> jax.Array:
         """The physical value of each parameter."""
-        x = jnp.asarray(theta, float)
-        if x.shape != (self.size,):
-            raise MechidError(f"theta must have shape ({self.size},), not {x.shape}.")
+        x = self._vector(theta)
         kinds = np.array([TRANSFORMS.index(p.transform) for p in self.entries])
         positive, interval = np.flatnonzero(kinds == 1), np.flatnonzero(kinds == 2)
         lower, upper = (b[interval] for b in self.bounds())
@@ -251,11 +253,11 @@ class Parameters:
 
     def values(self, theta: ArrayLike) -> jax.Array:
         """The mechanism's vector of values, differentiable in theta."""
-        return self._programs[0](jnp.asarray(theta, float))
+        return self._programs[0](self._vector(theta))
 
     def tangent(self, theta: ArrayLike) -> jax.Array:
         """∂values/∂theta."""
-        return self._programs[1](jnp.asarray(theta, float))
+        return self._programs[1](self._vector(theta))
 
     def __call__(self, theta: ArrayLike) -> TreeModel:
         """The model for a theta: `bind`."""
@@ -286,6 +288,7 @@ class Parameters:
 
     def apply(self, theta: ArrayLike) -> Mechanism:
         """The mechanism with the numbers of theta in its parts (tilts turn the rotations)."""
+        theta = finite(theta, (self.size,), "theta")
         layout, values = self.lowering.layout, np.array(self.values(theta))
         held = layout.block(np.array(self._held(self.numbers(theta))), "rigid")
         linear = layout.block(values, "rigid")
@@ -296,6 +299,13 @@ class Parameters:
                 raise MechidError(f"Body '{name}' has a first moment but no mass to write it with.")
             tens[b] = held[b] if b in self._physical else inertia.physical_from_linear(linear[b])
         return written(self.mechanism, layout, values, tens)
+
+    def _vector(self, theta: Any) -> jax.Array:
+        """theta as a vector of the right length, traced or not."""
+        x = jnp.asarray(theta if isinstance(theta, jax.Array) else numeric(theta, "theta"), float)
+        if x.shape != (self.size,):
+            raise MechidError(f"theta must have shape ({self.size},), not {x.shape}.")
+        return x
 
     @cached_property
     def _programs(self) -> tuple[Callable[..., jax.Array], Callable[..., jax.Array]]:

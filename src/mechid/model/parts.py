@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
+from mechid.errors import MechidError
 from mechid.model.geometry import Array
 
 
@@ -159,21 +164,21 @@ class Damper:
 class Friction:
     """Smooth dry friction on a coordinate.
 
-    Force −(C + (S − C) exp(−|v/v_S|^δ)) tanh(v/w), with Coulomb level C, breakaway level S, Stribeck
-    velocity v_S, exponent δ and smoothing width w.
+    Force −(C + S exp(−|v/v_S|^δ)) tanh(v/w), with Coulomb level C, Stribeck excess S (breaking away takes
+    C + S), Stribeck velocity v_S, exponent δ and smoothing width w.
     """
 
     name: str
     coordinate: str
     coulomb: float
-    breakaway: float
+    stribeck: float
     stribeck_velocity: float
     stribeck_exponent: float
     friction_width: float
 
     quantities: ClassVar[dict[str, str]] = {
         "coulomb": "F",
-        "breakaway": "F",
+        "stribeck": "F",
         "stribeck_velocity": "x/s",
         "stribeck_exponent": "1",
         "friction_width": "x/s",
@@ -242,6 +247,31 @@ class Custom:
     function: Callable[..., Any]
     is_potential: bool
     parameters: tuple[tuple[str, float], ...] = field(default=())
+
+
+def check_function(element: Custom) -> None:
+    """Refuse a function that does not take what an element gives it, or gives what it cannot take."""
+    n = len(element.coordinates)
+    q, p = jax.ShapeDtypeStruct((n,), float), jax.ShapeDtypeStruct((len(element.parameters),), float)
+    if element.is_potential:
+        what, arguments, given, want = "potential", "(q, p)", (q, p), ()
+    else:
+        t = jax.ShapeDtypeStruct((), float)
+        what, arguments, given, want = "force", "(q, v, t, p)", (q, q, t, p), (n,)
+    who = f"The {what} of element '{element.name}'"
+    try:
+        with contextlib.suppress(ValueError):  # a compiled function does not tell
+            inspect.signature(element.function).bind(*given)
+    except TypeError:
+        raise MechidError(f"{who} must be a function of {arguments}.") from None
+    try:
+        shape = jax.eval_shape(lambda *a: jnp.asarray(element.function(*a)), *given).shape
+    except Exception as error:
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
+        raise MechidError(f"{who} is no jax.numpy function of {arguments}: {reason}.") from error
+    if shape != want:
+        wanted = "one number" if element.is_potential else f"one number a coordinate, shape {want}"
+        raise MechidError(f"{who} must give {wanted}, not shape {shape}.")
 
 
 Element = Spring | Damper | Friction | Motor | Armature | LineSpring | Wrench | Custom

@@ -8,6 +8,7 @@ goes on to `read_compiled`.
 from __future__ import annotations
 
 import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -29,15 +30,26 @@ COPIES = 10_000
 def read_mjcf(root: Element, text: str, path: Path | None, motors: bool) -> Mechanism:
     """The mechanism of a <mujoco> text; `path` is where its includes and meshes are looked for."""
     _refuse_many_copies(root)
+    _refuse_class_names(root)
     # from a file MuJoCo finds what is included, but it takes no other suffix
     as_file = path is not None and path.suffix == ".xml"
-    try:
+
+    def compiled() -> tuple[Any, Source, Any, list[str]]:
         with quiet() as told:
             spec = mj.MjSpec.from_file(str(path)) if as_file else mj.MjSpec.from_string(text)
             if any("NaN" in t for t in told):
                 raise MechidError(f"{_nan_place(root)} is not a number (nan).")
             source = _strip(spec)
-            model, more = _compile(spec)
+            return spec, source, *_compile(spec)
+
+    try:
+        # some broken files break MuJoCo's handling of warnings for good, in the thread that reads them
+        with ThreadPoolExecutor(1) as thread:
+            spec, source, model, more = thread.submit(compiled).result()
+    except RecursionError:
+        raise
+    except RuntimeError:
+        raise MechidError(f"MuJoCo fails on it{_blank_place(root)}.") from None
     except (ValueError, mj.FatalError) as error:
         lost = "include" in str(error) and not as_file
         hint = " (what a file includes is found if its own name ends in .xml)" if lost else ""
@@ -95,6 +107,16 @@ def _nan_place(root: Element) -> str:
     return "a value"
 
 
+def _blank_place(root: Element) -> str:
+    """Where an attribute is empty, which is what MuJoCo's reader stumbles over."""
+    for element in root.walk():
+        for a in element.attributes.values():
+            if a.name not in ("name", "class", "childclass") and not a.value.strip():
+                place = f"{a.name}='{a.value}' of <{element.name}> (line {element.line})"
+                return f", perhaps on {place}, which is empty"
+    return ""
+
+
 def _refuse_many_copies(element: Element, times: int = 1) -> None:
     for child in element.children:
         count = child.get("count") if child.name == "replicate" else None
@@ -104,6 +126,16 @@ def _refuse_many_copies(element: Element, times: int = 1) -> None:
                 f"<replicate> in line {child.line} would make {copies} copies; {COPIES} at most."
             )
         _refuse_many_copies(child, copies)
+
+
+def _refuse_class_names(root: Element) -> None:
+    """MuJoCo takes the name of an unknown class as a format: a % there would end the whole program."""
+    for element in root.walk():
+        if "%" in (element.get("class") or ""):
+            raise MechidError(
+                f"class='{element.get('class')}' of <{element.name}> (line {element.line}) holds a %, which is not "
+                "supported there."
+            )
 
 
 # What the motion needs of a specification
@@ -288,7 +320,7 @@ def _actuators(spec: Any) -> tuple[list[Actuator], list[str]]:
         name = a.name or f"actuator{i + 1}"
         who = _who("actuator", a)
         if a.trntype in on_joint and a.target not in joints:
-            raise unknown(f"joint (for {who})", a.target, joints)
+            raise unknown(f"joint (for actuator '{name}')", a.target, joints)
         rotor, damping = float(getattr(a, "armature", 0.0)), np.ravel(getattr(a, "damping", 0.0))
         if a.trntype in on_joint and joints[a.target].type in single:
             if damping[1:].any():

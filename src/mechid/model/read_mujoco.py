@@ -33,6 +33,7 @@ def quiet() -> Iterator[list[str]]:
 def one_line(error: Exception) -> str:
     """What MuJoCo says, with the place that it names in brackets."""
     said = re.sub(r"^(XML )?(Error: )?(Error: )?", "", " ".join(str(error).split())).rstrip(".")
+    said = said.replace("mjMINVAL", f"{mj.mjMINVAL:g}")
     said = re.sub(r" Element name '(.*?)', id \d+(, line \d+)?$", r" ('\1'\2)", said)
     return re.sub(r" Element '(.*?)'(, line \d+)?$", r" (<\1>\2)", said)
 

@@ -10,6 +10,7 @@ import dataclasses
 import math
 import re
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -132,7 +133,7 @@ def _joint(name: str, element: Element) -> UrdfJoint:
     origin, rotation = _pose(element, who)
     axis, limit = _only(element, "axis", who), _only(element, "limit", who)
     direction = np.array([1.0, 0.0, 0.0]) if axis is None else _numbers(axis, "xyz", 3, f"<axis> of {who}")
-    if kind not in ("fixed", "floating") and np.linalg.norm(direction) < 1e-9:
+    if kind not in ("fixed", "floating") and np.abs(direction).max() < 1e-9:
         raise MechidError(f"the axis of {who} (line {element.line}) is zero.")
     dynamics, mimic = _only(element, "dynamics", who), _only(element, "mimic", who)
     damping, friction = (_not_negative(dynamics, a, who) for a in ("damping", "friction"))
@@ -282,6 +283,12 @@ def _check_mimics(joints: dict[str, UrdfJoint]) -> None:
             raise MechidError(f"joint '{j.name}' mimics itself.")
         if j.mimic.other not in moving:
             raise unknown(f"moving joint (for joint '{j.name}' to mimic)", j.mimic.other, moving)
+    for j in joints.values():
+        ring = [j.name]
+        while (mimic := joints[ring[-1]].mimic) and mimic.other not in ring:
+            ring.append(mimic.other)
+        if mimic and mimic.other == j.name:
+            raise MechidError(f"the joints {listed(ring)} mimic each other in a ring: one of them must lead.")
 
 
 def _check_tree(links: dict[str, Element], joints: dict[str, UrdfJoint]) -> str:
@@ -336,4 +343,62 @@ def _notes(root: Element, links: dict[str, Element], joints: dict[str, UrdfJoint
     if extra:
         told = [f"<{tag}> ({count})" for tag, count in extra.items()]
         notes.append(f"Elements for other programs are left out: {listed(told)}.")
+    odd: dict[str, list[int]] = {}
+    for what, line in _unknown_parts([*links.values(), *(c for c in root.children if c.name == "joint")]):
+        odd.setdefault(what, []).append(line)
+    if odd:
+        told = [f"{what} ({_lines(lines)})" for what, lines in odd.items()]
+        notes.append(f"What a URDF does not know is left out: {listed(told)}.")
     return notes
+
+
+_KNOWN: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "link": (
+        ("name", "type"),
+        ("inertial", "visual", "collision", "sensor", "contact", "self_collision_checking"),
+    ),
+    "joint": (
+        ("name", "type"),
+        (
+            "origin",
+            "parent",
+            "child",
+            "axis",
+            "calibration",
+            "dynamics",
+            "limit",
+            "mimic",
+            "safety_controller",
+        ),
+    ),
+    "inertial": ((), ("origin", "mass", "inertia")),
+    "origin": (("xyz", "rpy"), ()),
+    "parent": (("link",), ()),
+    "child": (("link",), ()),
+    "axis": (("xyz",), ()),
+    "dynamics": (("damping", "friction"), ()),
+    "limit": (("lower", "upper", "velocity", "effort"), ()),
+    "mimic": (("joint", "multiplier", "offset"), ()),
+    "mass": (("value",), ()),
+    "inertia": (("ixx", "iyy", "izz", "ixy", "ixz", "iyz"), ()),
+}
+"""the attributes and the elements inside of those elements that are read here"""
+
+
+def _unknown_parts(elements: Iterable[Element]) -> Iterator[tuple[str, int]]:
+    """What stands in elements and is neither read nor known to be for others, misspelt most likely; its line."""
+    for element in elements:
+        if element.name not in _KNOWN:
+            continue
+        attributes, inside = _KNOWN[element.name]
+        for name in element.attributes:
+            if name not in attributes:
+                yield f"{name}= of <{element.name}>", element.line
+        for child in element.children:
+            if child.name not in inside:
+                yield f"<{child.name}> in <{element.name}>", child.line
+        yield from _unknown_parts(c for c in element.children if c.name in inside)
+
+
+def _lines(lines: list[int]) -> str:
+    return f"line {lines[0]}" if len(lines) == 1 else f"line {lines[0]} and {len(lines) - 1} more"

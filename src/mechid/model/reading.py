@@ -12,6 +12,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
+
 from mechid.errors import MechidError, choices
 from mechid.model.mechanism import Mechanism
 from mechid.model.read_urdf import read_urdf
@@ -38,7 +40,9 @@ def read_mechanism(path: str | os.PathLike[str], *, actuators: str = "torque") -
 
 def read_mechanism_text(text: str, *, where: str = "text", actuators: str = "torque") -> Mechanism:
     """The mechanism that a URDF or MJCF text describes. Files that it names are not looked for."""
-    return _read(text.encode(), where, None, actuators)
+    if not isinstance(text, str):
+        raise MechidError(f"The text of a URDF or MJCF file is needed, not {text!r}.")
+    return _read(text.encode("utf-8", "surrogatepass"), where, None, actuators)
 
 
 def _content(path: Path) -> bytes:
@@ -84,15 +88,20 @@ def _read(data: bytes, where: str, path: Path | None, actuators: str) -> Mechani
     except Exception as error:
         raise _unforeseen(where, error) from error
     try:
-        if root.name == "robot":
-            return read_urdf(root, actuators == "torque")
-        if root.name == "mujoco":
-            # MuJoCo takes long to import
-            from mechid.model.read_mjcf import read_mjcf
+        # what overflows is infinite then, and refused where it goes
+        with np.errstate(all="ignore"):
+            if root.name == "robot":
+                return read_urdf(root, actuators == "torque")
+            if root.name == "mujoco":
+                # MuJoCo takes long to import
+                from mechid.model.read_mjcf import read_mjcf
 
-            return read_mjcf(root, text, path, actuators == "torque")
+                return read_mjcf(root, text, path, actuators == "torque")
     except MechidError as error:
-        raise MechidError(f"Cannot read '{where}': {error}") from None
+        told = str(error)
+        if told.startswith(("The ", "There ", "Each ", "These ")):
+            told = told[0].lower() + told[1:]
+        raise MechidError(f"Cannot read '{where}': {told}") from None
     except RecursionError:
         raise MechidError(f"Cannot read '{where}': its elements are nested too deeply.") from None
     except Exception as error:

@@ -112,8 +112,6 @@ def differences(there: Table, wanted: Table, tolerance: float) -> Iterator[Diffe
         if before is None or set(before) != set(after):
             yield Difference(kind, name, kind, None, None)
             continue
-        if kind == "friction":
-            before = {**before, "breakaway": after["coulomb"]}
         for quantity, value in after.items():
             least = SAME_TURNED if quantity in ("origin", "rotation", "inertia") else SAME
             own, slack = before[quantity], max(tolerance, least) * _scale(quantity, before, after)

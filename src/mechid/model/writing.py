@@ -243,7 +243,5 @@ def _refusal(what: str, homeless: list[Difference]) -> str:
         of = "" if own[0].before is None else "of "
         names = choices(dict.fromkeys(d.name for d in own), 4)
         told.append(word if names == word else f"{word} {of}{names}")
-        if word == "breakaway":
-            told[-1] += " (it holds one level of friction: let breakaway follow coulomb)"
     words = repr(tuple(dict.fromkeys(d.quantity for d in homeless))).replace("'", '"')
     return f"{what} has no place for {'; '.join(told)}: ignore={words} leaves such numbers out."

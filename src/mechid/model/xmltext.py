@@ -134,8 +134,10 @@ def parse(data: bytes, where: str) -> Element:
     try:
         parser.Parse(_OPAQUE.sub(_blank_comment, data), True)
     except expat.ExpatError as error:
-        what = expat.ErrorString(error.code)
-        raise MechidError(f"'{where}' is not valid XML: {what} in line {error.lineno}.") from None
+        what = f"{expat.ErrorString(error.code)} in line {error.lineno}"
+        if stack and what.startswith("no element found"):
+            what = f"it ends in line {error.lineno}, inside <{stack[-1].name}>"
+        raise MechidError(f"'{where}' is not valid XML: {what}.") from None
     except (LookupError, ValueError):
         raise MechidError(f"'{where}' declares an encoding that cannot be read: save it as UTF-8.") from None
     return roots[0]

@@ -1,0 +1,1 @@
+"""What data can tell: which parameters act at all, and which can be told apart."""

@@ -1,0 +1,1 @@
+"""What a person reads and takes away: tables on the screen, figures, files."""

@@ -1,0 +1,131 @@
+"""Many simulations against the same ones alone, core by core and all together as on an accelerator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mechid import MechidError, Parameters, SimulationError, Trajectory, Variational, simulate, simulate_batch
+from mechid.dynamics.batch import _together
+from mechid.dynamics.simulate import planned, rollouts_together
+from mechid.studies import mechanisms
+
+STEPS = 300
+STEPPER = Variational(0.01)
+
+
+def assert_same(one: Trajectory, other: Trajectory, tolerance: float = 0.0) -> None:
+    assert one.steps == other.steps
+    assert one.outcome == other.outcome
+    for name in ("t", "q", "v", "multipliers", "inputs"):
+        a, b = getattr(one, name), getattr(other, name)
+        assert a.shape == b.shape
+        assert np.abs(a - b).max(initial=0.0) <= tolerance * (1.0 + np.abs(b).max(initial=0.0)), name
+
+
+@pytest.fixture(scope="module")
+def cart():
+    return mechanisms.cart_pendulum(damping=0.1)
+
+
+def different(cart: Any) -> list[dict[str, Any]]:
+    """Runs that differ in every argument but the controller."""
+    free = Parameters(cart).free("pole.mass")
+    return [
+        {},
+        {"q": {"hinge": 1.0}},
+        {"q": [0.1, -2.0], "v": [0.3, 1.0], "inputs": [0.5]},
+        {"inputs": np.sin(np.arange(STEPS))[:, None], "t0": 2.0},
+        {"q": [0.0, 1.0], "model": free(np.array([2.0]))},
+    ]
+
+
+def test_a_batch_is_its_runs_one_by_one_in_their_order(cart):
+    runs, told = different(cart), []
+    batch = simulate_batch(cart, STEPPER, STEPS, runs, progress=lambda *done: told.append(done))
+    assert told == [(i, 5) for i in range(1, 6)]
+    for run, trajectory in zip(runs, batch, strict=True):
+        assert_same(trajectory, simulate(cart, STEPPER, STEPS, **run))
+    ends = [t.q[-1] for t in batch]
+    assert min(np.abs(a - b).max() for i, a in enumerate(ends) for b in ends[:i]) > 1e-3
+    assert batch[4].model is runs[4]["model"]
+    for workers in (1, 3):
+        again = simulate_batch(cart, STEPPER, STEPS, runs, workers=workers)
+        assert all(np.array_equal(a.q, b.q) for a, b in zip(again, batch, strict=True))
+    assert simulate_batch(cart, STEPPER, STEPS, []) == []
+
+
+def push(t: Any, q: Any, v: Any) -> Any:
+    return jnp.array([-10.0 * q[0] + jnp.sin(t)])
+
+
+def test_runs_may_have_controllers(cart):
+    runs = [{"inputs": push, "q": [0.1 * i, 1.0]} for i in range(3)] + [{"inputs": [0.1]}]
+    batch = simulate_batch(cart, STEPPER, STEPS, runs)
+    for run, trajectory in zip(runs, batch, strict=True):
+        assert_same(trajectory, simulate(cart, STEPPER, STEPS, **run))
+    assert batch[0].controller is push
+    assert batch[3].controller is None
+
+
+def test_what_is_asked_of_runs(cart):
+    with pytest.raises(MechidError, match=r"argument \(of run 1\).*'steps'.*q, v, inputs, t0, model"):
+        simulate_batch(cart, STEPPER, 2, [{}, {"steps": 3}])
+    for workers in (0, -1):
+        with pytest.raises(MechidError, match="workers must be ≥ 1"):
+            simulate_batch(cart, STEPPER, 2, [{}], workers=workers)
+    with pytest.raises(MechidError, match="no coordinate named 'elbow'"):
+        simulate_batch(cart, STEPPER, 2, [{}, {"q": {"elbow": 1.0}}])
+
+
+# A blow that no step can follow, in the second piece of one run
+
+
+@pytest.fixture(scope="module")
+def struck():
+    blow = np.where(np.arange(STEPS) == 270, 1e20, 0.1)[:, None]
+    return [{"q": [0.0, 1.0]}, {"q": [0.0, 1.0], "inputs": blow}, {"q": [0.2, -2.0]}, {"inputs": [0.5]}]
+
+
+def test_a_run_that_fails(cart, struck):
+    ended = simulate_batch(cart, STEPPER, STEPS, struck, throw=False)
+    assert [t.steps == STEPS for t in ended] == [True, False, True, True]
+    assert ended[1].steps == 270
+    assert "could not be solved" in ended[1].outcome
+    assert ended[0].outcome == f"All {STEPS} steps were solved."
+    with pytest.raises(SimulationError, match="could not be solved") as error:
+        simulate_batch(cart, STEPPER, STEPS, struck)
+    assert_same(error.value.trajectory, ended[1])
+
+
+def test_all_together_with_one_that_fails(cart, struck):
+    """What an accelerator does, here on a CPU: the lane that fails ends as it does alone, the others go on."""
+    plans = [planned(cart, STEPPER, STEPS, **run) for run in struck]
+    alone = simulate_batch(cart, STEPPER, STEPS, struck, throw=False)
+    assert [r.steps_done for r in rollouts_together(plans)] == [t.steps for t in alone]
+    told = []
+    together = _together(plans, False, lambda *done: told.append(done))
+    for one, other in zip(together, alone, strict=True):
+        assert one.steps == other.steps
+        assert one.outcome[:40] == other.outcome[:40]
+        assert np.abs(one.q - other.q).max() < 1e-10
+        assert np.abs(one.v - other.v).max() < 1e-10
+    assert told == [(4, 4)]
+    with pytest.raises(SimulationError, match="could not be solved"):
+        _together(plans, True, None)
+
+
+@pytest.mark.slow
+def test_all_together_with_models_and_controllers(cart):
+    """Models of their own are stacked; runs with one controller go together, and the order is kept."""
+    runs = different(cart)
+    runs = [runs[0], {"inputs": push}, runs[4], {"inputs": push, "q": [0.2, 0.5]}, *runs[1:4]]
+    told: list[Any] = []
+    plans = [planned(cart, STEPPER, STEPS, **run) for run in runs]
+    together = _together(plans, True, lambda *done: told.append(done))
+    for one, run in zip(together, runs, strict=True):
+        assert_same(one, simulate(cart, STEPPER, STEPS, **run), 1e-10)
+    assert told == [(5, 7), (7, 7)]

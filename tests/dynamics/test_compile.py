@@ -1,0 +1,150 @@
+"""The wrapper around jax.jit: float64, options that XLA may not know, one program for every horizon."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+
+import jax
+import numpy as np
+import pytest
+
+import mechid
+from mechid import MechidError, Variational, simulate
+from mechid import compile as compiling
+from mechid.dynamics import simulate as simulation
+from mechid.studies import mechanisms
+
+FLAG = "xla_cpu_small_while_loop_byte_threshold"
+
+
+@pytest.fixture
+def options(monkeypatch):
+    """The wrapper with options of the test's own, which are looked up anew."""
+    if jax.default_backend() != "cpu":
+        pytest.skip("options are set on a CPU only")
+
+    def choose(**given):
+        monkeypatch.setattr(compiling, "CPU_OPTIONS", given)
+        compiling._options.cache_clear()
+
+    yield choose
+    compiling._options.cache_clear()
+
+
+def test_options_that_xla_does_not_know_are_dropped(options):
+    options(xla_no_such_option=True, xla_cpu_multi_thread_eigen=False)
+    assert compiling._options(False) == {"xla_cpu_multi_thread_eigen": False}
+    assert compiling.jit(lambda x: x / 3)(1.0) == 1.0 / 3.0
+
+
+def test_an_option_of_the_wrong_kind_is_no_unknown_one(options):
+    options(xla_cpu_multi_thread_eigen="nonsense")
+    with pytest.raises(Exception, match="nonsense"):
+        compiling._options(False)
+
+
+def test_programs_that_run_once_are_compiled_quickly(options):
+    options()
+    assert compiling._options(False) == {}
+    assert compiling._options(True).items() <= compiling.ONCE.items()
+    assert compiling._options(True)
+
+
+def test_this_xla_knows_every_option():
+    """Not a must, but half the speed if it is not so: it should be noticed."""
+    assert compiling._options(True) == compiling.CPU_OPTIONS | compiling.ONCE
+
+
+def test_float32_is_refused_at_every_call():
+    double = compiling.jit(lambda x: 2 * x)
+    assert double(1.5) == 3.0
+    with jax.enable_x64(False), pytest.raises(MechidError, match=r"float32.*enable_float64\(\)"):
+        double(1.5)
+    assert double(1.5) == 3.0
+
+
+def test_a_program_is_made_at_the_first_call_and_counted():
+    seen = []
+
+    def function(x, power):
+        """A cube."""
+        seen.append(x.shape)
+        return x**power
+
+    cube = compiling.jit(function, static_argnums=(1,))
+    assert (cube.__name__, cube.__doc__) == ("function", "A cube.")
+    assert cube.compilations() == 0
+    for x in (np.arange(2.0), np.ones(2), np.arange(3.0)):
+        assert np.array_equal(cube(x, 3), x**3)
+    assert cube.compilations() == 2
+    assert seen == [(2,), (3,)]
+
+
+@pytest.mark.parametrize("before", ["", "--xla_cpu_use_fusion_emitters=true"])
+def test_float64_raises_the_limit_of_loops_once(monkeypatch, before):
+    monkeypatch.setenv("XLA_FLAGS", before)
+    mechid.enable_float64()
+    mechid.enable_float64()
+    flags = os.environ["XLA_FLAGS"].split()
+    assert flags[:-1] == before.split()
+    assert flags[-1] == f"--xla_backend_extra_options={FLAG}={compiling.LOOP_BYTES}"
+
+
+def test_extra_options_of_a_person_are_left_alone(monkeypatch):
+    own = f"--xla_backend_extra_options={FLAG}=1024"
+    monkeypatch.setenv("XLA_FLAGS", own)
+    mechid.enable_float64()
+    assert os.environ["XLA_FLAGS"] == own
+
+
+def test_one_program_for_every_horizon_step_size_and_number():
+    """Ten steps or a thousand, other starts, inputs, numbers and sizes of step."""
+    m = mechanisms.cart_pendulum(damping=0.1)
+    simulate(m, Variational(0.01), 10)
+    before = simulation._advance.compilations()
+    for steps in (10, 300, 1000):
+        simulate(m, Variational(0.01), steps, q=[0.1, 1.0], v=[0.5, 0.2], inputs=[0.1])
+    simulate(m, Variational(0.002), 300, q=[0.3, 0.0], inputs=np.ones((300, 1)), t0=3.0)
+    simulate(mechanisms.cart_pendulum(0.7, 2.0, 0.5, 0.3), Variational(0.01, absolute_tolerance=1e-9), 10)
+    assert simulation._advance.compilations() == before > 0
+
+
+PROGRAM = """
+    import json, os
+    import mechid
+    from mechid.studies import mechanisms
+    mechid.enable_float64()
+    swing = mechanisms.pendulum(damping=0.05)
+    run = mechid.simulate(swing, mechid.Variational(0.01), 300, q=[1.0], inputs=[0.5])
+    print(json.dumps([os.environ["XLA_FLAGS"], run.states.q.tolist(), run.states.p.tolist()]))
+    """
+
+
+def _apart(flags: str) -> list:
+    """What the program prints in a process of its own, without a cache of compiled programs."""
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(("JAX_", "PYTEST_", "XLA_"))}
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(PROGRAM)],
+        env=inherited | ({"XLA_FLAGS": flags} if flags else {}),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout.strip().splitlines()[-1])
+
+
+@pytest.mark.slow
+def test_one_kernel_gives_the_same_motion():
+    """A loop compiled as one kernel and one that runs kernel by kernel."""
+    flags, q, p = _apart("")
+    assert flags == f"--xla_backend_extra_options={FLAG}={compiling.LOOP_BYTES}"
+    other_flags, other_q, other_p = _apart(f"--xla_backend_extra_options={FLAG}=0")
+    assert other_flags == f"--xla_backend_extra_options={FLAG}=0"
+    assert np.ptp(np.array(q), axis=0).max() > 0.5
+    assert np.abs(np.array(q) - other_q).max() < 1e-10
+    assert np.abs(np.array(p) - other_p).max() < 1e-10
