@@ -435,6 +435,14 @@ def test_slopes_of_a_model_by_every_number(monkeypatch, other):
     assert moved.all(), np.array(free.names)[~moved]
 
 
+def test_a_model_of_theta_is_that_of_the_mechanism_with_its_numbers():
+    """`bind` against `apply`, which turns rotations by their tilts and writes all numbers into the parts."""
+    free = every_number(everything_at_once())
+    theta = free.theta0 + 0.1 * np.random.default_rng(8).uniform(-1, 1, free.size)
+    for a, b in zip(float_leaves(free(theta)), float_leaves(free.apply(theta).lower()), strict=True):
+        assert np.abs(np.asarray(a) - np.asarray(b)).max(initial=0.0) < 1e-12
+
+
 def test_slopes_of_a_model_are_finite_differences():
     """The complex step, which a function that is not analytic would betray, against two lowered models."""
     free = every_number(everything_at_once())

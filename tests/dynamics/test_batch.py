@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from mechid import MechidError, Parameters, SimulationError, Trajectory, Variational, simulate, simulate_batch
+from mechid.dynamics import batch
 from mechid.dynamics.batch import _together
-from mechid.dynamics.simulate import planned, rollouts_together
+from mechid.dynamics.simulate import planned, rollout, rollouts_together
 from mechid.studies import mechanisms
 
 STEPS = 300
@@ -45,16 +46,16 @@ def different(cart: Any) -> list[dict[str, Any]]:
 
 def test_a_batch_is_its_runs_one_by_one_in_their_order(cart):
     runs, told = different(cart), []
-    batch = simulate_batch(cart, STEPPER, STEPS, runs, progress=lambda *done: told.append(done))
+    done = simulate_batch(cart, STEPPER, STEPS, runs, progress=lambda *now: told.append(now))
     assert told == [(i, 5) for i in range(1, 6)]
-    for run, trajectory in zip(runs, batch, strict=True):
+    for run, trajectory in zip(runs, done, strict=True):
         assert_same(trajectory, simulate(cart, STEPPER, STEPS, **run))
-    ends = [t.q[-1] for t in batch]
+    ends = [t.q[-1] for t in done]
     assert min(np.abs(a - b).max() for i, a in enumerate(ends) for b in ends[:i]) > 1e-3
-    assert batch[4].model is runs[4]["model"]
+    assert done[4].model is runs[4]["model"]
     for workers in (1, 3):
         again = simulate_batch(cart, STEPPER, STEPS, runs, workers=workers)
-        assert all(np.array_equal(a.q, b.q) for a, b in zip(again, batch, strict=True))
+        assert all(np.array_equal(a.q, b.q) for a, b in zip(again, done, strict=True))
     assert simulate_batch(cart, STEPPER, STEPS, []) == []
 
 
@@ -64,11 +65,11 @@ def push(t: Any, q: Any, v: Any) -> Any:
 
 def test_runs_may_have_controllers(cart):
     runs = [{"inputs": push, "q": [0.1 * i, 1.0]} for i in range(3)] + [{"inputs": [0.1]}]
-    batch = simulate_batch(cart, STEPPER, STEPS, runs)
-    for run, trajectory in zip(runs, batch, strict=True):
+    done = simulate_batch(cart, STEPPER, STEPS, runs)
+    for run, trajectory in zip(runs, done, strict=True):
         assert_same(trajectory, simulate(cart, STEPPER, STEPS, **run))
-    assert batch[0].controller is push
-    assert batch[3].controller is None
+    assert done[0].controller is push
+    assert done[3].controller is None
 
 
 def test_what_is_asked_of_runs(cart):
@@ -81,19 +82,22 @@ def test_what_is_asked_of_runs(cart):
         simulate_batch(cart, STEPPER, 2, [{}, {"q": {"elbow": 1.0}}])
 
 
-# A blow that no step can follow, in the second piece of one run
+# A blow that no step can follow: in the first piece of one run, in the second of another
+
+
+FIRST, SECOND = 100, 270
 
 
 @pytest.fixture(scope="module")
 def struck():
-    blow = np.where(np.arange(STEPS) == 270, 1e20, 0.1)[:, None]
-    return [{"q": [0.0, 1.0]}, {"q": [0.0, 1.0], "inputs": blow}, {"q": [0.2, -2.0]}, {"inputs": [0.5]}]
+    early, late = (np.where(np.arange(STEPS) == k, 1e20, 0.1)[:, None] for k in (FIRST, SECOND))
+    still = {"q": [0.0, 1.0]}
+    return [still, still | {"inputs": late}, {"q": [0.2, -2.0]}, still | {"inputs": early}, {"inputs": [0.5]}]
 
 
-def test_a_run_that_fails(cart, struck):
+def test_runs_that_fail(cart, struck):
     ended = simulate_batch(cart, STEPPER, STEPS, struck, throw=False)
-    assert [t.steps == STEPS for t in ended] == [True, False, True, True]
-    assert ended[1].steps == 270
+    assert [t.steps for t in ended] == [STEPS, SECOND, STEPS, FIRST, STEPS]
     assert "could not be solved" in ended[1].outcome
     assert ended[0].outcome == f"All {STEPS} steps were solved."
     with pytest.raises(SimulationError, match="could not be solved") as error:
@@ -101,8 +105,8 @@ def test_a_run_that_fails(cart, struck):
     assert_same(error.value.trajectory, ended[1])
 
 
-def test_all_together_with_one_that_fails(cart, struck):
-    """What an accelerator does, here on a CPU: the lane that fails ends as it does alone, the others go on."""
+def test_all_together_with_some_that_fail(cart, struck):
+    """What an accelerator does, here on a CPU: lanes that fail end as they do alone, the others go on."""
     plans = [planned(cart, STEPPER, STEPS, **run) for run in struck]
     alone = simulate_batch(cart, STEPPER, STEPS, struck, throw=False)
     assert [r.steps_done for r in rollouts_together(plans)] == [t.steps for t in alone]
@@ -113,9 +117,32 @@ def test_all_together_with_one_that_fails(cart, struck):
         assert one.outcome[:40] == other.outcome[:40]
         assert np.abs(one.q - other.q).max() < 1e-10
         assert np.abs(one.v - other.v).max() < 1e-10
-    assert told == [(4, 4)]
+    assert told == [(5, 5)]
     with pytest.raises(SimulationError, match="could not be solved"):
         _together(plans, True, None)
+
+
+def test_groups_keep_their_order(cart, monkeypatch):
+    """Runs with one controller go together; each trajectory comes back at its run's place."""
+    grouped = []
+
+    def one_by_one(plans: Any) -> list[Any]:
+        grouped.append([p.q[0] for p in plans])
+        return [
+            rollout(STEPPER, p.model, p.state, p.table, p.controller, memory=p.memory, driven=p.driven)
+            for p in plans
+        ]
+
+    monkeypatch.setattr(batch, "rollouts_together", one_by_one)
+    inputs = (None, push, None, push, [0.3])
+    runs = [{"q": [float(i), 1.0], "inputs": u} for i, u in enumerate(inputs)]
+    told: list[Any] = []
+    plans = [planned(cart, STEPPER, 20, **run) for run in runs]
+    together = _together(plans, True, lambda *done: told.append(done))
+    assert grouped == [[0.0, 2.0, 4.0], [1.0, 3.0]]
+    assert told == [(3, 5), (5, 5)]
+    for one, run in zip(together, runs, strict=True):
+        assert_same(one, simulate(cart, STEPPER, 20, **run))
 
 
 @pytest.mark.slow

@@ -183,3 +183,17 @@ def test_projected_rates_start_a_loop_without_a_jolt():
     v = project_rates(bar, q, {"a": 2.0}, hold=["a"])
     run = simulate(bar, Variational(1e-4), 5, q=q, v=v)
     assert np.abs((run.q[1] - run.q[0]) / 1e-4 - v).max() < 0.02
+
+
+@pytest.mark.parametrize("every", [3, 10, 256, 400])
+def test_every_so_many_states_are_those_of_the_whole_run(every):
+    """Rates of a driven coordinate too, which are those of the last step and no mean."""
+    m = mechanisms.cart_pendulum().drive("slide")
+    t = 0.01 * np.arange(1, 301)
+    given = {"q": [0, 1.0], "v": [0.5, 0], "inputs": np.stack([0 * t, 0.1 * np.sin(5 * t)], -1)}
+    whole = simulate(m, Variational(0.01), 300, **given)
+    thinned = simulate(m, Variational(0.01), 300, every=every, **given)
+    for name in ("t", "q", "v"):
+        np.testing.assert_array_equal(getattr(thinned, name), getattr(whole, name)[::every])
+    np.testing.assert_array_equal(thinned.inputs, whole.inputs[every - 1 :: every])
+    assert thinned.steps == 300 // every

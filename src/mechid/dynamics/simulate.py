@@ -151,6 +151,7 @@ def finished(plan: Plan, run: Rollout, *, throw: bool) -> Trajectory:
         plan.q,
         plan.v,
         plan.controller,
+        np.concatenate([plan.driven[None], run.driven]),
         run.every,
     )
     complaint = _wrapped(trajectory) if plan.stepper.wraps else ""
@@ -187,6 +188,8 @@ class Rollout(NamedTuple):
     states: Any
     z: np.ndarray
     u: np.ndarray
+    driven: np.ndarray
+    """rates of driven coordinates over the steps"""
     iterations: np.ndarray
     residual: np.ndarray
     failed: Any
@@ -282,12 +285,12 @@ def _joined(
 ) -> Rollout:
     if not pieces:
         lone = jax.tree.map(lambda a: np.asarray(a)[None], start)
-        nz, nu = stepper.nz(model), model.nu
-        nothing = np.zeros((0, nz)), np.zeros((0, nu)), np.zeros(0, int), np.zeros(0)
-        return Rollout(lone, *nothing, None, 0, every)
+        z, u, driven = (np.zeros((0, n)) for n in (stepper.nz(model), model.nu, model.driven.shape[0]))
+        return Rollout(lone, z, u, driven, np.zeros(0, int), np.zeros(0), None, 0, every)
     joined = jax.tree.map(lambda *a: np.concatenate(a), *pieces)
     states = jax.tree.map(lambda a, b: np.concatenate([np.asarray(a)[None], b]), start, joined.state)
-    return Rollout(states, joined.z, joined.u, joined.iterations, joined.residual, failed, done, every)
+    steps = (joined.z, joined.u, joined.driven, joined.iterations, joined.residual)
+    return Rollout(states, *steps, failed, done, every)
 
 
 class _Now(NamedTuple):
@@ -311,6 +314,7 @@ class _Step(NamedTuple):
     state: Any
     z: Array
     u: Array
+    driven: Array
     iterations: Array
     residual: Array
     outcome: Array
@@ -340,7 +344,7 @@ def _advance_piece(
         moved = stepper.positions(model, s.state) - before
         zs = jnp.concatenate([now.zs[1:], s.z[None]])
         after = _Now(history, s.memory, zs, now.k + 1, now.t + h, moved[model.driven] / h)
-        return after, _Step(s.state, s.z, u, s.iterations, s.residual, s.outcome)
+        return after, _Step(s.state, s.z, u, after.driven, s.iterations, s.residual, s.outcome)
 
     def going(state: tuple[Any, ...]) -> Array:
         _, _, i, fine = state

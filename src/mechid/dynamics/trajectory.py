@@ -66,6 +66,8 @@ class Trajectory:
     """(nq,) and their rates"""
     controller: Controller | None
     """what made the inputs, if it was a function"""
+    driven_rates: np.ndarray
+    """(N + 1, driven) rates of driven coordinates over the step before each state"""
     every: int = 1
     """only every such state was kept, with the step that led to it"""
 
@@ -120,15 +122,6 @@ class Trajectory:
         inputs = self.inputs if self.steps else np.zeros((1, self.model.nu))
         reached = np.concatenate([inputs[:1], inputs])[: self.steps + 1]
         return self.states, reached, self.driven_rates
-
-    @property
-    def driven_rates(self) -> np.ndarray:
-        """(N + 1, driven) rates of driven coordinates over the step before each state."""
-        index = np.asarray(self.model.driven)
-        path = self.q[:, index]
-        return np.concatenate(
-            [self.start_rates[None, index], np.diff(path, axis=0) / np.diff(self.t)[:, None]]
-        )
 
 
 def _in_pieces(function: Callable[..., Any], along: int) -> Callable[..., Any]:
