@@ -80,13 +80,14 @@ def _options(once: bool) -> dict[str, Any] | None:
     if jax.default_backend() != "cpu":
         return None
 
-    def known(option: tuple[str, Any]) -> bool:
+    def known(options: dict[str, Any]) -> bool:
         try:
-            jax.jit(lambda: 0, compiler_options=dict([option])).lower().compile()
+            jax.jit(lambda: 0, compiler_options=options).lower().compile()
         except Exception as error:
             if "No such compile option" in str(error):
                 return False
             raise
         return True
 
-    return dict(filter(known, (CPU_OPTIONS | (ONCE if once else {})).items()))
+    wanted = CPU_OPTIONS | (ONCE if once else {})
+    return wanted if known(wanted) else {k: v for k, v in wanted.items() if known({k: v})}

@@ -339,7 +339,8 @@ def test_a_toy_with_several_past_states(window, inputs):
     (x, z, u), (dx, dz, _) = jax.tree.map(np.asarray, everything(theta))
     t = 0.05 * np.arange(steps + 1)
     run = Trajectory(
-        None, stepper, bind(theta), t, x, z, u, np.zeros(steps), np.zeros(steps), "", q, v, controller
+        None, stepper, bind(theta), t, x, z, u, np.zeros(steps), np.zeros(steps), "", q, v, controller,
+            np.zeros((steps + 1, 0)),
     )  # fmt: skip
     assert 0.1 < np.abs(dx[-1]).max() < 100.0
     forward = mechid.sensitivities(run, bind, theta)

@@ -7,7 +7,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mechid.dynamics import linearization
 from mechid.dynamics.bdf import BDF
 from mechid.dynamics.lowering import Lowering
 from mechid.dynamics.simulate import simulate
@@ -71,7 +70,8 @@ def runs():
 
 def _window(run, k):
     """The states around step k, multipliers, input, time, number."""
-    xs = jax.tree.map(lambda a: jnp.asarray(a[k]), linearization._windows(run))
+    around = np.maximum(np.arange(k + 1 - run.stepper.window, k + 2), 0)
+    xs = jax.tree.map(lambda a: jnp.asarray(a[around]), run.states)
     return xs, jnp.asarray(run.multipliers[k]), jnp.asarray(run.inputs[k]), run.t[k], k
 
 

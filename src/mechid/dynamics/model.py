@@ -76,19 +76,23 @@ class Model(Protocol):
         """indices of driven coordinates; their rows come last in the constraint"""
         ...
 
+    def places(self, *configurations: Array) -> list[Any]:
+        """What evaluations at these configurations share: they may be given it as `at`."""
+        ...
+
     def terms(self, q: Array, v: Array, u: Array, t: Array) -> Terms: ...
     def terms_and_hessians(
-        self, q: Array, v: Array, u: Array, t: Array
+        self, q: Array, v: Array, u: Array, t: Array, at: Any = None
     ) -> tuple[Terms, Callable[[], Hessians]]:
         """The terms now, the Hessians when they are asked for; the two share their work."""
         ...
 
-    def constraint(self, q: Array, u: Array) -> tuple[Array, Array]: ...
+    def constraint(self, q: Array, u: Array, at: Any = None) -> tuple[Array, Array]: ...
     def constraint_input_slope(self) -> Array:
         """∂h/∂u, a constant"""
         ...
 
-    def constraint_hessian(self, q: Array, weights: Array) -> Array: ...
+    def constraint_hessian(self, q: Array, weights: Array, at: Any = None) -> Array: ...
     def force_balance(self, q: Array, v: Array, a: Array, u: Array, t: Array) -> Array: ...
     def mass_matrix(self, q: Array) -> Array: ...
     def energy(self, q: Array, v: Array) -> tuple[Array, Array]: ...
@@ -122,10 +126,13 @@ class TreeModel(ElementArrays):
     def terms(self, q: Array, v: Array, u: Array, t: Array) -> Terms:
         return self.terms_and_hessians(q, v, u, t)[0]
 
+    def places(self, *configurations: Array) -> list[tree.Kinematics]:
+        return tree.several_kinematics(self, *configurations)
+
     def terms_and_hessians(
-        self, q: Array, v: Array, u: Array, t: Array
+        self, q: Array, v: Array, u: Array, t: Array, at: tree.Kinematics | None = None
     ) -> tuple[Terms, Callable[[], Hessians]]:
-        now = tree.motion(self, q, v)
+        now = tree.motion(self, at or tree.kinematics(self, q), v)
         first = tree.lagrangian_terms(self, now)
         terms = Terms(
             first.q - elements.potential_gradient(self, now.at, q),
@@ -147,16 +154,16 @@ class TreeModel(ElementArrays):
 
         return terms, hessians
 
-    def constraint(self, q: Array, u: Array) -> tuple[Array, Array]:
+    def constraint(self, q: Array, u: Array, at: tree.Kinematics | None = None) -> tuple[Array, Array]:
         """h(q, u) and ∂h/∂q."""
-        return loops.constraint(self, tree.kinematics(self, q), q, u)
+        return loops.constraint(self, at or tree.kinematics(self, q), q, u)
 
     def constraint_input_slope(self) -> Array:
         return loops.input_slope(self, self.nu)
 
-    def constraint_hessian(self, q: Array, weights: Array) -> Array:
+    def constraint_hessian(self, q: Array, weights: Array, at: tree.Kinematics | None = None) -> Array:
         """Σ weights·∂²h/∂q²."""
-        return loops.constraint_hessian(self, tree.kinematics(self, q), q, weights)
+        return loops.constraint_hessian(self, at or tree.kinematics(self, q), q, weights)
 
     def force_balance(self, q: Array, v: Array, a: Array, u: Array, t: Array) -> Array:
         """M a + bias − every force: zero along an unconstrained motion."""
@@ -169,12 +176,12 @@ class TreeModel(ElementArrays):
         )
 
     def mass_matrix(self, q: Array) -> Array:
-        now = tree.motion(self, q, jnp.zeros_like(q))
+        now = tree.motion(self, tree.kinematics(self, q), jnp.zeros_like(q))
         return tree.lagrangian_hessian(self, now).vv + jnp.diag(self.armature)
 
     def energy(self, q: Array, v: Array) -> tuple[Array, Array]:
         """Kinetic and potential energy, J."""
-        now = tree.motion(self, q, v)
+        now = tree.motion(self, tree.kinematics(self, q), v)
         kinetic = tree.kinetic_energy(now) + 0.5 * jnp.sum(self.armature * v * v)
         potential = tree.gravity_energy(self, now) + elements.potential_energy(self, now.at, q)
         return kinetic, potential

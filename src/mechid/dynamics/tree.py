@@ -95,14 +95,25 @@ def spread(values: Array, index: Array, n: int) -> Array:
 
 def kinematics(tree: TreeArrays, q: Array) -> Kinematics:
     """Forward kinematics of every coordinate's frame."""
+    return several_kinematics(tree, q)[0]
+
+
+def several_kinematics(tree: TreeArrays, *configurations: Array) -> list[Kinematics]:
+    """Forward kinematics at several configurations at once, as of several trees side by side."""
+    m, n = len(configurations), tree.axis.shape[0]
     a, b, c, d = tree.motion
-    wide = q[:, None, None]
+    wide = jnp.stack(configurations)[:, :, None, None]
     local = a + jnp.sin(wide) * b + (1.0 - jnp.cos(wide)) * c + wide * d
-    pose = compose(jnp.concatenate([local, jnp.eye(4)[None]]), tree.jumps)
-    z = jnp.einsum("nij,nj->ni", pose[:-1, :3, :3], tree.axis)
-    turn = tree.revolute[:, None]
+    world = jnp.broadcast_to(jnp.eye(4), (m, 1, 4, 4))
+    poses = jnp.concatenate([local, world], 1).reshape(m * (n + 1), 4, 4)
+    beside = (n + 1) * jnp.arange(m)[:, None]
+    jumps = (jnp.asarray(tree.jumps)[:, None] + beside[None]).reshape(-1, m * (n + 1))
+    pose = compose(poses, jumps).reshape(m, n + 1, 4, 4)
+    z = jnp.sum(pose[:, :-1, :3, :3] * tree.axis[None, :, None], -1)
+    turn = tree.revolute[None, :, None]
     omega = z * turn
-    return Kinematics(pose, omega, cross(pose[:-1, :3, 3], omega) + z * (1.0 - turn))
+    s = cross(pose[:, :-1, :3, 3], omega) + z * (1.0 - turn)
+    return [Kinematics(pose[i], omega[i], s[i]) for i in range(m)]
 
 
 class Motion(NamedTuple):
@@ -120,8 +131,7 @@ class Motion(NamedTuple):
     """(n, 4) the subtree's first moment and mass"""
 
 
-def motion(tree: TreeArrays, q: Array, v: Array) -> Motion:
-    at = kinematics(tree, q)
+def motion(tree: TreeArrays, at: Kinematics, v: Array) -> Motion:
     pose = at.pose[:-1]
     pseudo = pose @ tree.pseudo @ jnp.swapaxes(pose, -1, -2)
     S = at.twist_axes
@@ -164,7 +174,7 @@ def lagrangian_hessian(tree: TreeArrays, now: Motion) -> LagrangianHessian:
 
 def inverse_dynamics(tree: TreeArrays, q: Array, v: Array, a: Array) -> Array:
     """M a + bias − gravity: the force on each coordinate that accelerates it by a (Newton–Euler)."""
-    now = motion(tree, q, v)
+    now = motion(tree, kinematics(tree, q), v)
     S, V = now.at.twist_axes, now.twist
     below = tree.ancestry[:-1]
     A = below @ (S * a[:, None] + motion_cross(V, S) * v[:, None])

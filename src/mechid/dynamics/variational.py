@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ import jax
 import jax.numpy as jnp
 
 from mechid.dynamics.linear import Factors, factorise, solve, solve_once, solve_transposed
-from mechid.dynamics.model import Hessians, Model, Terms
+from mechid.dynamics.model import Hessians, Model
 from mechid.dynamics.newton import Evaluated, Kept, newton, nothing_kept
 from mechid.dynamics.stepper import Blocks, LinearStep, RowKind, Stepper, StepResult, along, extrapolate
 from mechid.dynamics.tree import Array
@@ -155,19 +154,26 @@ class Variational(Stepper):
         return _sum(lefts), _sum(rights)
 
     def _terms(
-        self, q0: Array, q1: Array, u: Array, t: Array, h: Array, model: Model
-    ) -> list[tuple[float, float, float, Terms, Callable[[], Hessians]]]:
-        """α, weight, left share, the terms and what gives the Hessians, at each quadrature point."""
-        return [
-            (alpha, weight, left, *model.terms_and_hessians(q, d, u, time))
-            for alpha, weight, left, q, d, time in self._points(q0, q1, t, h)
+        self, q0: Array, q1: Array, u: Array, t: Array, h: Array, model: Model, *others: Array
+    ) -> tuple[list[Any], list[Any]]:
+        """α, weight, left share, the terms and what gives the Hessians, at each quadrature point.
+
+        The kinematics at other configurations come along, at once with these.
+        """
+        points = list(self._points(q0, q1, t, h))
+        at = model.places(*(q for _, _, _, q, _, _ in points), *others)
+        made = [
+            (alpha, weight, left, *model.terms_and_hessians(q, d, u, time, at[i]))
+            for i, (alpha, weight, left, q, d, time) in enumerate(points)
         ]
+        return made, at[len(points) :]
 
     def residual(self, xs: State, z: Array, u: Array, t: Array, k: Array, model: Model) -> Array:
         (q0, q1), (p0, p1), h = xs.q, xs.p, self.step_size(k)
-        left, right = self._momenta(self._terms(q0, q1, u, t, h, model), h)
-        _, slope = model.constraint(q0, u)
-        closure, _ = model.constraint(q1, u)
+        points, (at0, at1) = self._terms(q0, q1, u, t, h, model, q0, q1)
+        left, right = self._momenta(points, h)
+        _, slope = model.constraint(q0, u, at0)
+        closure, _ = model.constraint(q1, u, at1)
         return jnp.concatenate([p0 + left - slope.T @ z, p1 - right, closure])
 
     def remember(self, model: Model, x: State, u: Array) -> Memory:
@@ -188,9 +194,9 @@ class Variational(Stepper):
         slope0, kept = self.remember(model, State(q0, p0), u) if memory is None else memory
 
         def evaluate(y: Array) -> Evaluated:
-            points = self._terms(q0, y[:n], u, t, h, model)
+            points, (at1,) = self._terms(q0, y[:n], u, t, h, model, y[:n])
             left, right = self._momenta(points, h)
-            closure, slope1 = model.constraint(y[:n], u)
+            closure, slope1 = model.constraint(y[:n], u, at1)
             scale = jnp.maximum(jnp.max(jnp.abs(p0)), jnp.max(jnp.abs(left)))
             allowed = self.absolute_tolerance + self.relative_tolerance * scale
             tolerance = jnp.concatenate([jnp.full(n, allowed), jnp.full(nc, self.absolute_tolerance)])
@@ -247,12 +253,12 @@ class Variational(Stepper):
     ) -> Blocks:
         """The closed form; the parameters' columns by forward differentiation of the residual."""
         (q0, q1), h, n, nc = xs.q, self.step_size(k), model.nq, model.nc
-        points = self._terms(q0, q1, u, t, h, model)
+        points, (at0, at1) = self._terms(q0, q1, u, t, h, model, q0, q1)
         left, right = self._slopes(points, h)
         left_u, right_u = self._input_slopes(points, h)
-        _, slope0 = model.constraint(q0, u)
-        _, slope1 = model.constraint(q1, u)
-        bend = model.constraint_hessian(q0, z)
+        _, slope0 = model.constraint(q0, u, at0)
+        _, slope1 = model.constraint(q1, u, at1)
+        bend = model.constraint_hessian(q0, z, at0)
         one, zero, none = jnp.eye(n), jnp.zeros((n, n)), jnp.zeros((nc, n))
         by_x0 = jnp.block([[left[0] - bend, one], [-right[0], zero], [none, none]])
         by_x1 = jnp.block([[left[1], zero], [-right[1], one], [slope1, none]])
@@ -265,21 +271,22 @@ class Variational(Stepper):
     def linear_step(self, xs: State, z: Array, u: Array, t: Array, k: Array, model: Model) -> LinearStep:
         """The unknowns are q1 and λ; p1 follows."""
         (q0, q1), h, nc = xs.q, self.step_size(k), model.nc
-        points = self._terms(q0, q1, u, t, h, model)
+        points, (at0, at1) = self._terms(q0, q1, u, t, h, model, q0, q1)
         left, right = self._slopes(points, h)
         left_u, right_u = self._input_slopes(points, h)
-        _, slope0 = model.constraint(q0, u)
-        _, slope1 = model.constraint(q1, u)
-        bend = model.constraint_hessian(q0, z)
+        _, slope0 = model.constraint(q0, u, at0)
+        _, slope1 = model.constraint(q1, u, at1)
+        bend = model.constraint_hessian(q0, z, at0)
         K = _stacked([left[1], -slope0.T], [slope1, jnp.zeros((nc, nc))])
         F_u = _stacked([left_u], [model.constraint_input_slope()])
         return LinearVariational(factorise(K), left[0] - bend, F_u, *right, right_u)
 
     def sides(self, xs: State, z: Array, u: Array, t: Array, k: Array, model: Model) -> tuple[Array, Array]:
         (q0, q1), h = xs.q, self.step_size(k)
-        left, right = self._momenta(self._terms(q0, q1, u, t, h, model), h)
-        _, slope = model.constraint(q0, u)
-        closure, _ = model.constraint(q1, u)
+        points, (at0, at1) = self._terms(q0, q1, u, t, h, model, q0, q1)
+        left, right = self._momenta(points, h)
+        _, slope = model.constraint(q0, u, at0)
+        closure, _ = model.constraint(q1, u, at1)
         return jnp.concatenate([xs.p[0] + left - slope.T @ z, closure]), jnp.concatenate([q1, right])
 
     def _input_slopes(self, points: list[Any], h: Array) -> tuple[Array, Array]:
