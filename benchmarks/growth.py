@@ -83,7 +83,7 @@ def steps() -> Table:
 def parameters() -> Table:
     """1 to 200 parameters by the adjoint and by forward sensitivities."""
     made = table(
-        "chain of 16, 2000 steps", "parameters", "simulation", "adjoint", "forward", "adjoint / 2 parameters"
+        "chain of 16, 2000 steps", "parameters", "simulation", "adjoint", "forward", "all, against 2"
     )
     m, q = chain(16), np.full(16, 0.1)
     run, _ = timed(lambda: simulate(m, Variational(0.002), 2000, q=q))
@@ -116,8 +116,8 @@ def parameters() -> Table:
 
 
 def batch() -> Table:
-    """Model B, 1, 16 and 256 simulations of 500 steps on all cores."""
-    made = table("model B, 500 steps", "simulations", "time", "a step and simulation")
+    """Model B, 1, 16 and 256 simulations of 2000 steps on all cores."""
+    made = table("model B, 2000 steps", "simulations", "time", "a step and simulation")
     arm, controller = mechanisms.baxter_loop_forced(), mechanisms.baxter_controller(0.01)
     start = np.concatenate([mechanisms.baxter_facts()["q0_arm"], np.zeros(24)])
     free = Parameters(arm).free("th_*.stiffness", name="kappa")
@@ -126,11 +126,11 @@ def batch() -> Table:
             {"q": start, "inputs": controller, "model": free.bind(free.theta0 * (1 + 0.1 * x))}
             for x in np.linspace(-1, 1, count)
         ]
-        simulate_batch(arm, Variational(0.01), 500, runs[:2])
+        simulate_batch(arm, Variational(0.01), 2000, runs[:2])
         _, taken = timed(
-            lambda r=runs: simulate_batch(arm, Variational(0.01), 500, r), 2 if count < 256 else 1
+            lambda r=runs: simulate_batch(arm, Variational(0.01), 2000, r), 2 if count < 256 else 1
         )
-        made.add_row(str(count), f"{taken:.2f} s", f"{taken / count / 500 * 1e3:.4f} ms")
+        made.add_row(str(count), f"{taken:.2f} s", f"{taken / count / 2000 * 1e3:.4f} ms")
     return made
 
 

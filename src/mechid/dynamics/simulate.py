@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -376,12 +376,12 @@ _advance = jit(_advance_piece, static_argnums=(5,))
 _advance_together = jit(_advance_pieces, static_argnums=(5, 6))
 
 
-@partial(jit, once=True)
+@functools.partial(jit, once=True)
 def _remember(stepper: Stepper, model: Model, x: Any, u: Array) -> Any:
     return stepper.remember(model, x, u)
 
 
-@partial(jit, once=True)
+@functools.partial(jit, once=True)
 def _begin(
     stepper: Stepper, model: Model, q: Array, v: Array, u: Array, t: Array
 ) -> tuple[Any, Any, Array, Array]:
@@ -414,19 +414,24 @@ def _inputs(
 
 def _check_controller(mechanism: Mechanism, controller: Controller) -> None:
     """Refuse a controller that is no function of (t, q, v) in jax.numpy or gives the wrong number of inputs."""
-    n, nu = len(mechanism.coordinates), len(mechanism.input_names)
+    names = mechanism.input_names
+    shape = _controller_shape(controller, len(mechanism.coordinates))
+    if shape != (len(names),):
+        told = ", ".join(names) or "none"
+        raise MechidError(f"The controller gives shape {shape}, not one value for each input ({told}).")
+
+
+@functools.lru_cache(maxsize=64)
+def _controller_shape(controller: Controller, n: int) -> tuple[int, ...]:
     try:
         with contextlib.suppress(ValueError):  # a compiled function does not tell
             inspect.signature(controller).bind(0.0, 0.0, 0.0)
     except TypeError:
         raise MechidError("The controller must be a function of (t, q, v).") from None
     try:
-        out = jax.eval_shape(
+        return jax.eval_shape(
             lambda t, q, v: jnp.asarray(controller(t, q, v), float), 0.0, jnp.zeros(n), jnp.zeros(n)
-        )
+        ).shape
     except Exception as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise MechidError(f"The controller is no jax.numpy function of (t, q, v): {reason}.") from None
-    if out.shape != (nu,):
-        names = ", ".join(mechanism.input_names) or "none"
-        raise MechidError(f"The controller gives shape {out.shape}, not one value for each input ({names}).")
