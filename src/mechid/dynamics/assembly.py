@@ -61,7 +61,7 @@ def project_rates(
         mechanism.coordinate(name)
     v = mechanism.coordinate_vector(rates, "The rate of coordinate")
     q = mechanism.coordinate_vector(q, "The coordinate")  # type: ignore[arg-type]
-    slope = _rows(lower(mechanism), mechanism, q)[1][: _undriven(mechanism)]
+    slope = constraint_rows(mechanism, lower(mechanism), q)[1][: _undriven(mechanism)]
     free = np.array([c.name not in hold for c in mechanism.coordinates])
     v = v.copy()
     v[free] -= np.linalg.pinv(slope[:, free]) @ (slope @ v)
@@ -103,7 +103,7 @@ def _undriven(mechanism: Mechanism) -> int:
     return len(mechanism.constraint_names) - len(mechanism.drives)
 
 
-def _rows(model: TreeModel, mechanism: Mechanism, q: Array) -> tuple[Array, Array]:
+def constraint_rows(mechanism: Mechanism, model: TreeModel, q: Array) -> tuple[Array, Array]:
     """Closures and their slopes, driven rows satisfied."""
     u = with_driven(mechanism, np.zeros(len(mechanism.input_names)), q)
     h, slope = _constraint(model, q, u)
@@ -134,7 +134,7 @@ def _by_points(mechanism: Mechanism) -> Mechanism | None:
 def _project(mechanism: Mechanism, model: TreeModel, q: Array, free: np.ndarray) -> Array:
     """Damped Gauss–Newton onto the constraint, moving as little as it can."""
     q, damping = q.copy(), 1e-3
-    h, slope = _rows(model, mechanism, q)
+    h, slope = constraint_rows(mechanism, model, q)
     for _ in range(200):
         size = np.abs(h).max(initial=0.0)
         if size < CLOSED * 1e-2:
@@ -143,7 +143,7 @@ def _project(mechanism: Mechanism, model: TreeModel, q: Array, free: np.ndarray)
         lhs = J @ J.T + damping * np.linalg.norm(h) * np.eye(len(h))
         trial = q.copy()
         trial[free] -= J.T @ np.linalg.lstsq(lhs, h, rcond=None)[0]
-        new_h, new_slope = _rows(model, mechanism, trial)
+        new_h, new_slope = constraint_rows(mechanism, model, trial)
         if np.all(np.isfinite(new_h)) and np.linalg.norm(new_h) < np.linalg.norm(h):
             q, h, slope, damping = trial, new_h, new_slope, max(damping / 5, 1e-12)
         else:
@@ -154,7 +154,7 @@ def _project(mechanism: Mechanism, model: TreeModel, q: Array, free: np.ndarray)
 
 
 def _check_closed(mechanism: Mechanism, q: Array, hold: Sequence[str]) -> None:
-    h, _ = _rows(lower(mechanism), mechanism, q)
+    h, _ = constraint_rows(mechanism, lower(mechanism), q)
     if np.abs(h).max(initial=0.0) <= CLOSED:
         return
     gaps = {gap: size for gap, size in _gaps(mechanism, h).items() if size > CLOSED}

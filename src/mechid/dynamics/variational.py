@@ -169,12 +169,9 @@ class Variational(Stepper):
         return made, at[len(points) :]
 
     def residual(self, xs: State, z: Array, u: Array, t: Array, k: Array, model: Model) -> Array:
-        (q0, q1), (p0, p1), h = xs.q, xs.p, self.step_size(k)
-        points, (at0, at1) = self._terms(q0, q1, u, t, h, model, q0, q1)
-        left, right = self._momenta(points, h)
-        _, slope = model.constraint(q0, u, at0)
-        closure, _ = model.constraint(q1, u, at1)
-        return jnp.concatenate([p0 + left - slope.T @ z, p1 - right, closure])
+        F, G = self.sides(xs, z, u, t, k, model)
+        n = model.nq
+        return jnp.concatenate([F[:n], xs.p[1] - G[n:], F[n:]])
 
     def remember(self, model: Model, x: State, u: Array) -> Memory:
         return Memory(model.constraint(x.q, u)[1], nothing_kept(model.nq + model.nc))

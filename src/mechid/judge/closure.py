@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mechid.compile import jit
-from mechid.dynamics.assembly import assemble, with_driven
+from mechid.dynamics.assembly import assemble, constraint_rows
 from mechid.dynamics.lowering import lower
 from mechid.errors import MechidError
 from mechid.model.geometry import Array
@@ -52,21 +51,19 @@ class Closure:
     """coordinates that may be chosen freely there"""
 
 
-_constraint = jit(lambda model, q, u: model.constraint(q, u), once=True)
-
-
 def closure(mechanism: Mechanism) -> Closure:
     """How far the loops are open at zero coordinates, whether they can be closed, and what stays free then."""
     n, names = len(mechanism.coordinates), mechanism.coordinate_names
     rows = len(mechanism.constraint_names)
     if not rows:
         return Closure((), "", np.zeros(n), n, 0, names)
-    gaps = tuple(_gaps(mechanism, _rows(mechanism, np.zeros(n))[0]))
+    model = lower(mechanism)
+    gaps = tuple(_gaps(mechanism, constraint_rows(mechanism, model, np.zeros(n))[0]))
     try:
         q = assembled(mechanism)
     except MechidError as error:
         return Closure(gaps, str(error), None, None, 0, ())
-    slope = _rows(mechanism, q)[1]
+    slope = constraint_rows(mechanism, model, q)[1]
     _, values, right = np.linalg.svd(slope)
     rank = int(np.sum(values > RANK * values.max(initial=0.0)))
     return Closure(gaps, "", q, n - rank, rows - rank, _independent(names, right[rank:]))
@@ -82,12 +79,6 @@ def _independent(names: tuple[str, ...], free: Array) -> tuple[str, ...]:
         along = left[:, j] / sizes[j]
         left = left - np.outer(along, along @ left)
     return tuple(names[j] for j in sorted(chosen))
-
-
-def _rows(mechanism: Mechanism, q: Array) -> tuple[Array, Array]:
-    u = with_driven(mechanism, np.zeros(len(mechanism.input_names)), q)
-    h, slope = _constraint(lower(mechanism), q, u)
-    return np.asarray(h), np.asarray(slope)
 
 
 def _gaps(mechanism: Mechanism, h: Array) -> Iterator[Gap]:
