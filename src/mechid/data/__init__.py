@@ -1,0 +1,1 @@
+"""What was measured: logs of named channels over time, their units, filters, readers and writers."""
