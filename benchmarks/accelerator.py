@@ -16,7 +16,8 @@ import numpy as np
 
 import mechid
 from mechid import Parameters, Variational
-from mechid.dynamics.simulate import planned, rollout, rollouts_together
+from mechid.dynamics.march import rollout, rollouts_together
+from mechid.dynamics.simulate import planned
 from mechid.studies import mechanisms
 
 STEPS = 256

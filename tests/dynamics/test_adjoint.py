@@ -14,8 +14,7 @@ import pytest
 import mechid
 from mechid import BDF, Mechanism, MechidError, Parameters, Spook, Trajectory, Variational, simulate
 from mechid.compile import jit
-from mechid.dynamics import linearization, prepare
-from mechid.dynamics import simulate as simulation
+from mechid.dynamics import linearization, march, prepare
 from mechid.dynamics.linearization import PIECE
 from mechid.dynamics.model import float_leaves
 from mechid.dynamics.stepper import RowKind, Stepper, StepResult, model_tangent
@@ -31,7 +30,7 @@ def quickly():
             (linearization, "_forward", (7,)),
             (linearization, "_backward", (7,)),
             (linearization, "_grown", (2, 6)),
-            (simulation, "_advance", (5,)),
+            (march, "_advance", (5,)),
         ):
             function = getattr(module, name).__wrapped__
             patch.setattr(module, name, jit(function, once=True, static_argnums=static))
@@ -340,7 +339,7 @@ def test_a_toy_with_several_past_states(window, inputs):
     t = 0.05 * np.arange(steps + 1)
     run = Trajectory(
         None, stepper, bind(theta), t, x, z, u, np.zeros(steps), np.zeros(steps), "", q, v, controller,
-            np.zeros((steps + 1, 0)),
+            np.asarray(table), np.zeros((steps + 1, 0)),
     )  # fmt: skip
     assert 0.1 < np.abs(dx[-1]).max() < 100.0
     forward = mechid.sensitivities(run, bind, theta)

@@ -11,7 +11,8 @@ import pytest
 from mechid import MechidError, Parameters, SimulationError, Trajectory, Variational, simulate, simulate_batch
 from mechid.dynamics import batch
 from mechid.dynamics.batch import _together
-from mechid.dynamics.simulate import planned, rollout, rollouts_together
+from mechid.dynamics.march import rollout, rollouts_together
+from mechid.dynamics.simulate import planned
 from mechid.studies import mechanisms
 
 STEPS = 300

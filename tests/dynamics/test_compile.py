@@ -15,7 +15,7 @@ import pytest
 import mechid
 from mechid import MechidError, Variational, simulate
 from mechid import compile as compiling
-from mechid.dynamics import simulate as simulation
+from mechid.dynamics import march
 from mechid.studies import mechanisms
 
 FLAG = "xla_cpu_small_while_loop_byte_threshold"
@@ -105,12 +105,12 @@ def test_one_program_for_every_horizon_step_size_and_number():
     """Ten steps or a thousand, other starts, inputs, numbers and sizes of step."""
     m = mechanisms.cart_pendulum(damping=0.1)
     simulate(m, Variational(0.01), 10)
-    before = simulation._advance.compilations()
+    before = march._advance.compilations()
     for steps in (10, 300, 1000):
         simulate(m, Variational(0.01), steps, q=[0.1, 1.0], v=[0.5, 0.2], inputs=[0.1])
     simulate(m, Variational(0.002), 300, q=[0.3, 0.0], inputs=np.ones((300, 1)), t0=3.0)
     simulate(mechanisms.cart_pendulum(0.7, 2.0, 0.5, 0.3), Variational(0.01, absolute_tolerance=1e-9), 10)
-    assert simulation._advance.compilations() == before > 0
+    assert march._advance.compilations() == before > 0
 
 
 PROGRAM = """

@@ -14,7 +14,7 @@ from mechid import (
     simulate,
     transitions,
 )
-from mechid.dynamics import simulate as simulation
+from mechid.dynamics import march
 from mechid.studies import mechanisms
 
 
@@ -117,7 +117,7 @@ def test_sensitivity_to_the_initial_state(bar):
     inputs = np.full((60, 1), 0.5)
     x0 = jax.tree.map(lambda a: jnp.asarray(a[0]), run.states)
     ends = [
-        simulation.rollout(stepper, run.model, stepper.retract(x0, jnp.asarray(s * 1e-6 * d)), inputs)
+        march.rollout(stepper, run.model, stepper.retract(x0, jnp.asarray(s * 1e-6 * d)), inputs)
         for s in (1, -1)
     ]
     last = [jax.tree.map(lambda a: jnp.asarray(a[-1]), e.states) for e in ends]

@@ -14,7 +14,8 @@ from typing import Any
 import jax
 
 from mechid.dynamics.lowering import lower
-from mechid.dynamics.simulate import Plan, finished, planned, rollouts_together, simulate
+from mechid.dynamics.march import rollouts_together
+from mechid.dynamics.simulate import Plan, finished, planned, simulate
 from mechid.dynamics.stepper import Stepper
 from mechid.dynamics.trajectory import Trajectory
 from mechid.errors import MechidError, choices, unknown

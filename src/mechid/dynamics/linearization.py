@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechid.compile import jit
+from mechid.dynamics.course import Stretch, whole
 from mechid.dynamics.model import Model
 from mechid.dynamics.prepare import prepare_tangent
 from mechid.dynamics.stepper import (
@@ -38,7 +39,7 @@ from mechid.dynamics.stepper import (
     moving,
     parameter_count,
 )
-from mechid.dynamics.trajectory import Controller, Trajectory, controlled
+from mechid.dynamics.trajectory import Controller, Law, Trajectory, controlled
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError
 from mechid.model.geometry import finite
@@ -63,9 +64,9 @@ class Sensitivities(NamedTuple):
 def transitions(trajectory: Trajectory, bind: Bind | None = None, theta: Array | None = None) -> Transition:
     """A_k, B_u, B_θ of every step, stacked (open loop: inputs held)."""
     _check(trajectory)
-    tangent = None if bind is None or theta is None else _tangent(bind, theta)
+    tangent = None if bind is None or theta is None else tangent_of(bind, theta)
     parts = []
-    for (*rows, _), count in _pieces(trajectory):
+    for (*rows, _, _), count in _pieces(trajectory.stepper, whole(trajectory)):
         out = _transitions(trajectory.stepper, trajectory.model, tangent, tuple(rows))
         parts.append(jax.tree.map(lambda a, m=count: np.asarray(a)[:m], out))
     return jax.tree.map(lambda *a: np.concatenate(a), *parts)
@@ -78,15 +79,41 @@ def sensitivities(trajectory: Trajectory, bind: Bind, theta: ArrayLike) -> Sensi
     """
     _check(trajectory)
     stepper, model = trajectory.stepper, trajectory.model
-    tangent = _tangent(bind, theta)
-    first = _start(stepper, model, tangent, *_given(trajectory))
-    carry = jnp.broadcast_to(first, (stepper.window, *first.shape))
-    states, multipliers = [np.asarray(first)[None]], []
-    for (rows, count), linear in _linearised(stepper, model, tangent, _pieces(trajectory)):
-        carry, dx, dz = _forward(stepper, model, tangent, carry, rows, linear, count, trajectory.controller)
-        states.append(np.asarray(dx)[:count])
-        multipliers.append(np.asarray(dz)[:count])
-    return Sensitivities(np.concatenate(states), np.concatenate(multipliers))
+    tangent = tangent_of(bind, theta)
+    first = np.asarray(_start(stepper, model, tangent, *_given(trajectory)))
+    moved = list(
+        forward(stepper, model, tangent, trajectory.controller, whole(trajectory), _past(stepper, first))
+    )
+    return Sensitivities(
+        np.concatenate([first[None], *(m.dx for m in moved)]), np.concatenate([m.dz for m in moved])
+    )
+
+
+class Moved(NamedTuple):
+    """How up to PIECE steps move with the parameters."""
+
+    first: int
+    """number of the first of them"""
+    dx: np.ndarray
+    """(steps, nx, n) of the states that they reach"""
+    dz: np.ndarray
+    du: np.ndarray
+    """of inputs, through a controller"""
+    carry: Array
+    """(window, nx, n) of the last states"""
+
+
+def forward(
+    stepper: Stepper, model: Model, tangent: Any, controller: Any, stretch: Stretch, carry: Array
+) -> Iterator[Moved]:
+    """Sensitivities along a stretch, piece by piece, from those of the window in which it begins.
+
+    carry may have more columns than the tangent: changes of the start alone.
+    """
+    for (rows, count), linear in _linearised(stepper, model, tangent, _pieces(stepper, stretch)):
+        carry, dx, dz, du = _forward(stepper, model, tangent, carry, rows, linear, count, controller)
+        moved = [np.asarray(x)[:count] for x in (dx, dz, du)]
+        yield Moved(int(rows[4][0]), moved[0], moved[1], moved[2], carry)
 
 
 def adjoint(
@@ -107,24 +134,62 @@ def adjoint(
     slopes = finite(by_state, (steps + 1, nx), "The slopes of the cost by the states")
     given_z = np.zeros((steps, nz)) if by_multiplier is None else by_multiplier
     slopes_z = finite(given_z, (steps, nz), "The slopes of the cost by the multipliers")
-    tangent = _tangent(bind, theta)
+    tangent = tangent_of(bind, theta)
+    by = Slopes(slopes[1:], slopes_z, np.zeros((steps, model.nu)))
+    carry = jnp.zeros((stepper.window, nx))
+    carry, total = backward(stepper, model, tangent, trajectory.controller, whole(trajectory), by, carry)
+    by_start = jnp.sum(carry, 0) + slopes[0]
+    return np.asarray(_gradient(stepper, model, tangent, total, by_start, *_given(trajectory)))
+
+
+class Slopes(NamedTuple):
+    """A cost's slopes along a stretch, by the states that its steps reach, their multipliers and inputs."""
+
+    x: np.ndarray
+    z: np.ndarray
+    u: np.ndarray
+
+
+def backward(
+    stepper: Stepper, model: Model, tangent: Any, controller: Any, stretch: Stretch, by: Slopes, carry: Array
+) -> tuple[Array, list[Array]]:
+    """Lemma 1 along a stretch: slopes by the window in which it begins, and by the model's moving numbers.
+
+    carry: slopes by the window in which it ends, from later stretches.
+    """
     moved = tuple(x is not None for x in tangent)
-    carry, found = jnp.zeros((stepper.window, nx)), []
-    for (rows, count), linear in _linearised(stepper, model, None, _pieces(trajectory, backward=True)):
-        arrived = (slopes[rows[4] + 1], slopes_z[rows[4]])
-        carry, by_step = _backward(stepper, model, carry, rows, linear, arrived, count, trajectory.controller)
+    found = []
+    for (rows, count), linear in _linearised(stepper, model, None, _pieces(stepper, stretch, backward=True)):
+        k = rows[4] - stretch.first
+        carry, by_step = _backward(
+            stepper, model, carry, rows, linear, (by.x[k], by.z[k], by.u[k]), count, controller
+        )
         found.append(by_step)
 
     def grown(piece: tuple[tuple[tuple[Any, ...], int], Any]) -> list[Array]:
         (rows, count), by_step = piece
-        return _grown(stepper, model, moved, rows, by_step, count, trajectory.controller)
+        return _grown(stepper, model, moved, rows, by_step, count, controller)
 
     total: Any = None
-    solved = zip(_pieces(trajectory, backward=True), found, strict=True)
+    solved = zip(_pieces(stepper, stretch, backward=True), found, strict=True)
     for _, more in _on_all_cores(grown, solved):
         total = more if total is None else [a + b for a, b in zip(total, more, strict=True)]
-    by_start = jnp.sum(carry, 0) + slopes[0]
-    return np.asarray(_gradient(stepper, model, tangent, total, by_start, *_given(trajectory)))
+    return carry, total
+
+
+def matrices(
+    stepper: Stepper, model: Model, tangent: Any, stretch: Stretch, *, backward: bool = False
+) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    """The number of a first step with A_k and B_u of up to PIECE steps, open loop, along a stretch (window 1)."""
+    pieces = _pieces(stepper, stretch, backward=backward)
+    for (rows, count), linear in _linearised(stepper, model, tangent, pieces):
+        A, B = _matrices(stepper, model, linear.by, count)
+        yield int(rows[4][0]), np.asarray(A)[:count], np.asarray(B)[:count]
+
+
+def _past(stepper: Stepper, first: np.ndarray) -> Array:
+    """The window before the first step: all of it is the first state."""
+    return jnp.broadcast_to(first, (stepper.window, *first.shape))
 
 
 def _linearised(stepper: Stepper, model: Model, tangent: Any, pieces: Iterable[Any]) -> Iterator[Any]:
@@ -165,24 +230,28 @@ def _given(trajectory: Trajectory) -> tuple[Any, ...]:
     return anchor, trajectory.start, trajectory.start_rates, trajectory.inputs[0], trajectory.t[0]
 
 
-def _pieces(trajectory: Trajectory, *, backward: bool = False) -> Iterator[tuple[tuple[Any, ...], int]]:
-    """States around each step, multipliers, inputs, times, numbers and driven rates, PIECE steps at a time.
+def _pieces(
+    stepper: Stepper, stretch: Stretch, *, backward: bool = False
+) -> Iterator[tuple[tuple[Any, ...], int]]:
+    """States around each step, multipliers, inputs, times, numbers, driven rates and rows, PIECE steps at a time.
 
     The last piece is filled up by repeating its last step; the count says how many are meant.
     """
-    n = trajectory.steps
-    window, rates = trajectory.stepper.window, trajectory.driven_rates
+    n, window = stretch.steps, stepper.window
     starts = range(0, n, PIECE)
     for first in reversed(starts) if backward else starts:
-        k = np.minimum(np.arange(first, first + PIECE), n - 1)
+        i = np.minimum(np.arange(first, first + PIECE), n - 1)
+        k = i + stretch.first
         # window + 1 states for each step, oldest first; what lies before the start repeats it
-        around = np.maximum(k[:, None] + np.arange(1 - window, 2)[None], 0)
-        xs = jax.tree.map(lambda a, i=around: a[i], trajectory.states)
-        rows = (xs, trajectory.multipliers[k], trajectory.inputs[k], trajectory.t[k], k, rates[k])
+        around = np.maximum(k[:, None] + np.arange(1 - window, 2)[None], 0) - stretch.first + stretch.before
+        xs = jax.tree.map(lambda a, at=around: a[at], stretch.states)
+        along = (stretch.z, stretch.u, stretch.t)
+        rows = (xs, *(a[i] for a in along), k, stretch.driven[i], stretch.rows[i])
         yield rows, min(PIECE, n - first)
 
 
-def _tangent(bind: Bind, theta: ArrayLike) -> list[Any]:
+def tangent_of(bind: Bind, theta: ArrayLike) -> list[Any]:
+    """∂(float leaves of the model)/∂θ, None where no parameter moves a leaf."""
     if isinstance(bind, Parameters):
         values, slopes = (np.asarray(part(theta)) for part in (bind.values, bind.tangent))
         return moving(prepare_tangent(bind.lowering.topology, values, slopes))
@@ -215,13 +284,13 @@ def _transitions(stepper: Stepper, model: Model, tangent: Any, rows: tuple[Any, 
 
 
 def _control(
-    stepper: Stepper, law: Controller, xs: Any, u: Array, t: Array, path: Array
+    stepper: Stepper, law: Controller | Law, xs: Any, row: Array, t: Array, path: Array
 ) -> Callable[..., Array]:
     """The controller's input for a model and a change of the newest past state."""
     newest = jax.tree.map(lambda a: a[-2], xs)
 
     def control(d: Array, model: Model) -> Array:
-        return controlled(law, stepper, model, stepper.retract(newest, d), t, u, path)
+        return controlled(law, stepper, model, stepper.retract(newest, d), t, row, path)
 
     return control
 
@@ -237,7 +306,7 @@ class _Linear(NamedTuple):
 @jit
 def _linearise(stepper: Stepper, model: Model, tangent: Any, rows: tuple[Any, ...], count: Array) -> _Linear:
     def one(now: tuple[Any, ...]) -> _Linear:
-        xs, z, u, t, k, _ = now
+        xs, z, u, t, k, _, _ = now
 
         def sides(m: Model) -> tuple[Array, Array]:
             return stepper.sides(xs, z, u, t, k, m)
@@ -272,30 +341,48 @@ def _forward_piece(
     rows: tuple[Any, ...],
     linear: _Linear,
     count: Array,
-    controller: Controller | None,
-) -> tuple[Array, Array, Array]:
-    """Sensitivities of the window after `count` steps, and of every state and multiplier reached on the way."""
-    nx, nz, number = stepper.nx(model), stepper.nz(model), parameter_count(tangent)
+    controller: Controller | Law | None,
+) -> tuple[Array, Array, Array, Array]:
+    """Sensitivities of the window after `count` steps, and of what each of them reached on the way."""
+    nx, nz, nu = stepper.nx(model), stepper.nz(model), model.nu
+    number, own = carry.shape[-1], parameter_count(tangent)
 
-    def one(i: Array, state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        past, kept_x, kept_z = state
-        (xs, _, u, t, _, path), (by, dF, dG) = jax.tree.map(lambda a: a[i], (rows, linear))
-        du = jnp.zeros((u.shape[0], number))
+    def filled(slopes: Array) -> Array:
+        return jnp.concatenate([slopes, jnp.zeros((*slopes.shape[:-1], number - own))], -1)
+
+    def one(i: Array, state: tuple[Array, ...]) -> tuple[Array, ...]:
+        past, kept_x, kept_z, kept_u = state
+        (xs, _, u, t, _, path, row), (by, dF, dG) = jax.tree.map(lambda a: a[i], (rows, linear))
+        du = jnp.zeros((nu, number))
         if controller is not None:
-            control, still = _control(stepper, controller, xs, u, t, path), jnp.zeros(nx)
+            control, still = _control(stepper, controller, xs, row, t, path), jnp.zeros(nx)
 
             def input_change(d: Array) -> Array:
                 return jax.jvp(lambda x: control(x, model), (still,), (d,))[1]
 
             du = jax.vmap(input_change, in_axes=-1, out_axes=-1)(past[-1])
-            du += along(lambda m: control(still, m), model, tangent, u)
-        dx, dz = by.forward(past.reshape(-1, number), du, dF, dG)
+            du += filled(along(lambda m: control(still, m), model, tangent, u))
+        dx, dz = by.forward(past.reshape(-1, number), du, filled(dF), filled(dG))
         past = jnp.concatenate([past[1:], dx[None]])
-        return past, _put(kept_x, dx, i), _put(kept_z, dz, i)
+        return past, _put(kept_x, dx, i), _put(kept_z, dz, i), _put(kept_u, du, i)
 
     steps = rows[1].shape[0]
-    start = (carry, jnp.zeros((steps, nx, number)), jnp.zeros((steps, nz, number)))
+    start = (carry, *(jnp.zeros((steps, size, number)) for size in (nx, nz, nu)))
     return jax.lax.fori_loop(0, count, one, start)
+
+
+@jit
+def _matrices(stepper: Stepper, model: Model, by: LinearStep, count: Array) -> tuple[Array, Array]:
+    nx, nu = stepper.nx(model), model.nu
+    dx = jnp.concatenate([jnp.eye(nx), jnp.zeros((nx, nu))], -1)
+    du = jnp.concatenate([jnp.zeros((nu, nx)), jnp.eye(nu)], -1)
+
+    def one(now: LinearStep) -> Array:
+        dF = jax.eval_shape(lambda: now.backward(jnp.zeros(nx), jnp.zeros(stepper.nz(model)))[2])
+        return now.forward(dx, du, jnp.zeros((*dF.shape, nx + nu)), jnp.zeros((nx, nx + nu)))[0]
+
+    AB = _collected(one, by, count)
+    return AB[..., :nx], AB[..., nx:]
 
 
 class _BySlopes(NamedTuple):
@@ -312,9 +399,9 @@ def _backward_piece(
     carry: Array,
     rows: tuple[Any, ...],
     linear: _Linear,
-    arrived: tuple[Array, Array],
+    arrived: tuple[Array, Array, Array],
     count: Array,
-    controller: Controller | None,
+    controller: Controller | Law | None,
 ) -> tuple[Array, _BySlopes]:
     """The cost's slopes by the window before `count` steps, and by what each of them solved."""
     nx = stepper.nx(model)
@@ -322,13 +409,16 @@ def _backward_piece(
     def one(i: Array, state: tuple[Array, _BySlopes]) -> tuple[Array, _BySlopes]:
         later, kept = state
         at = count - 1 - i
-        (xs, _, u, t, _, path), by, (by_x, by_z) = jax.tree.map(lambda a: a[at], (rows, linear.by, arrived))
+        (xs, _, _, t, _, path, row), by, (by_x, by_z, by_u) = jax.tree.map(
+            lambda a: a[at], (rows, linear.by, arrived)
+        )
         # the newest state's slope is complete: every later step has added its share
         newest = later[-1] + by_x
         by_past, by_input, by_F = by.backward(newest, by_z)
+        by_input += by_u
         past = by_past.reshape(-1, nx)
         if controller is not None:
-            control, still = _control(stepper, controller, xs, u, t, path), jnp.zeros(nx)
+            control, still = _control(stepper, controller, xs, row, t, path), jnp.zeros(nx)
             fed_back = jax.vjp(lambda d: control(d, model), still)[1](by_input)[0]
             past = jnp.concatenate([past[:-1], past[-1:] + fed_back])
         shifted = jnp.concatenate([jnp.zeros((1, nx)), later[:-1]]) + past
@@ -346,18 +436,18 @@ def _grown_piece(
     rows: tuple[Any, ...],
     by_step: _BySlopes,
     count: Array,
-    controller: Controller | None,
+    controller: Controller | Law | None,
 ) -> list[Array]:
     """The cost's slopes by the moved numbers of the model, summed over `count` steps."""
     marks = [True if m else None for m in moved]
 
     def one(i: Array, total: list[Array]) -> list[Array]:
-        (xs, z, u, t, k, path), by = jax.tree.map(lambda a: a[i], (rows, by_step))
+        (xs, z, u, t, k, path, row), by = jax.tree.map(lambda a: a[i], (rows, by_step))
 
         def sides(m: Model) -> tuple[Array, Array, Array]:
             fed_back = jnp.zeros(u.shape)
             if controller is not None:
-                control = _control(stepper, controller, xs, u, t, path)
+                control = _control(stepper, controller, xs, row, t, path)
                 fed_back = control(jnp.zeros(stepper.nx(model)), m)
             return *stepper.sides(xs, z, u, t, k, m), fed_back
 

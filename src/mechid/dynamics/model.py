@@ -219,3 +219,18 @@ def with_float_leaves(model: Any, floats: list[Array]) -> Any:
     rest = iter(floats)
     new = [next(rest) if jnp.issubdtype(x.dtype, jnp.inexact) else x for x in leaves]
     return jax.tree.unflatten(structure, new)
+
+
+FORCES = ("gravity", "potential", "damping", "motor", "friction", "line_springs", "wrenches", "customs")
+"""fields whose numbers move forces only: neither where bodies are nor how heavy they are"""
+
+
+def moves_only_forces(model: Any, tangent: list[Any]) -> bool:
+    """Whether the parameters of a tangent leave the configuration, its closures and its momenta alone."""
+    paths = [
+        path
+        for path, x in jax.tree_util.tree_flatten_with_path(model)[0]
+        if jnp.issubdtype(x.dtype, jnp.inexact)
+    ]
+    moved = [path for path, slope in zip(paths, tangent, strict=True) if slope is not None]
+    return isinstance(model, TreeModel) and all(getattr(path[0], "name", "") in FORCES for path in moved)

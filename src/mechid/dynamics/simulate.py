@@ -1,7 +1,6 @@
 """`simulate`: a mechanism moved by any stepper from given coordinates and rates.
 
-The compiled program advances a fixed number of steps and is called again and again, so that it is compiled once
-whatever the horizon, memory is handed to the host piece by piece, and a run can be interrupted between pieces.
+What is asked for is checked and becomes a `Plan`; `march` moves it; a `Trajectory` tells how it went.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -21,10 +20,12 @@ from numpy.typing import ArrayLike
 from mechid.compile import jit
 from mechid.dynamics.assembly import check_start, with_driven
 from mechid.dynamics.diagnosis import diagnose
+from mechid.dynamics.feedback import Feedback
 from mechid.dynamics.lowering import lower
+from mechid.dynamics.march import Rollout, rollout
 from mechid.dynamics.model import Model
-from mechid.dynamics.stepper import HISTORY, Outcome, Stepper
-from mechid.dynamics.trajectory import PIECE, Controller, Trajectory, controlled
+from mechid.dynamics.stepper import Stepper
+from mechid.dynamics.trajectory import Controller, Law, Trajectory
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError, SimulationError
 from mechid.model.geometry import finite, numeric
@@ -39,7 +40,7 @@ def simulate(
     *,
     q: dict[str, float] | ArrayLike | None = None,
     v: dict[str, float] | ArrayLike | None = None,
-    inputs: ArrayLike | Controller | None = None,
+    inputs: ArrayLike | Controller | Feedback | None = None,
     t0: float = 0.0,
     model: Model | None = None,
     every: int = 1,
@@ -49,8 +50,9 @@ def simulate(
     """The motion over `steps` steps from coordinates q and rates v (by name or in order; 0 where absent).
 
     inputs: an array (steps, nu) held over each step, or one row held throughout, or a function
-    u = f(t, q, v) in jax.numpy evaluated at the start of each step. A step that cannot be solved raises
-    `SimulationError` with the steps before it, or with throw=False ends the trajectory and says so in `outcome`.
+    u = f(t, q, v) in jax.numpy evaluated at the start of each step, or a `feedback`. A step that cannot be
+    solved raises `SimulationError` with the steps before it, or with throw=False ends the trajectory and says so
+    in `outcome`.
     every: keep only every such state, so that long runs fit in memory.
     """
     if not isinstance(every, int | np.integer) or every < 1:
@@ -80,8 +82,8 @@ class Plan(NamedTuple):
     q: np.ndarray
     v: np.ndarray
     table: np.ndarray
-    """(steps, nu) inputs; zeros where a controller makes them"""
-    controller: Controller | None
+    """(steps, nu) inputs; zeros where a controller makes them; for a law its rows"""
+    controller: Controller | Law | None
     t0: float
     state: Any
     """the first state"""
@@ -101,7 +103,7 @@ def planned(
     *,
     q: dict[str, float] | ArrayLike | None = None,
     v: dict[str, float] | ArrayLike | None = None,
-    inputs: ArrayLike | Controller | None = None,
+    inputs: ArrayLike | Controller | Feedback | None = None,
     t0: float = 0.0,
     model: Model | None = None,
 ) -> Plan:
@@ -121,10 +123,10 @@ def planned(
     start_q = mechanism.coordinate_vector(q, "The initial coordinate")
     start_v = mechanism.coordinate_vector(v, "The initial rate")
     table, controller = _inputs(mechanism, inputs, steps)
-    first = with_driven(mechanism, table[0] if steps else np.zeros(model.nu), start_q)
+    first = with_driven(mechanism, table[0, : model.nu] if steps else np.zeros(model.nu), start_q)
     start, memory, closure, slope = _begin(stepper, model, start_q, start_v, first, t0)
     check_start(mechanism, np.asarray(closure), np.asarray(slope), start_v)
-    if controller is not None:
+    if controller is not None and not isinstance(controller, Law):
         _check_controller(mechanism, controller)
     return Plan(mechanism, stepper, model, start_q, start_v, table, controller, float(t0), start, memory)
 
@@ -151,6 +153,7 @@ def finished(plan: Plan, run: Rollout, *, throw: bool) -> Trajectory:
         plan.q,
         plan.v,
         plan.controller,
+        plan.table[:done][run.every - 1 :: run.every],
         np.concatenate([plan.driven[None], run.driven]),
         run.every,
     )
@@ -182,205 +185,6 @@ def _wrapped(trajectory: Trajectory) -> str:
     return ""
 
 
-class Rollout(NamedTuple):
-    """The raw result: states (N + 1), multipliers and inputs (N) of the steps that were solved."""
-
-    states: Any
-    z: np.ndarray
-    u: np.ndarray
-    driven: np.ndarray
-    """rates of driven coordinates over the steps"""
-    iterations: np.ndarray
-    residual: np.ndarray
-    failed: Any
-    """the attempt that failed: state, multipliers, input, outcome; None when all went well"""
-    steps_done: int
-    every: int
-    """only every such step was kept"""
-
-
-def rollout(
-    stepper: Stepper,
-    model: Model,
-    start: Any,
-    inputs: np.ndarray,
-    controller: Controller | None = None,
-    t0: float = 0.0,
-    *,
-    memory: Any = None,
-    driven: np.ndarray | None = None,
-    every: int = 1,
-    progress: Callable[[int, int], None] | None = None,
-) -> Rollout:
-    """Advance a state through all inputs, in pieces of the compiled program.
-
-    memory: what the stepper remembers of the start, if it is at hand. driven: initial rates of driven
-    coordinates, for a controller that asks for them.
-    """
-    steps = len(inputs)
-    now = _first(stepper, model, start, memory, driven, t0)
-    pieces: list[_Step] = []
-    failed, done = None, 0
-    for first in range(0, steps, PIECE):
-        piece = np.zeros((PIECE, inputs.shape[1]))
-        count = min(PIECE, steps - first)
-        piece[:count] = inputs[first : first + count]
-        now, out, solved = _advance(stepper, model, now, piece, count, controller)
-        out, solved = jax.tree.map(np.asarray, out), int(solved)
-        chosen = slice(-(first + 1) % every, solved, every)
-        pieces.append(jax.tree.map(lambda a, s=chosen: np.array(a[s]) if every > 1 else a[s], out))
-        done = first + solved
-        if solved < count:
-            failed = jax.tree.map(lambda a, n=solved: a[n], out)
-            break
-        if progress is not None:
-            progress(first + count, steps)
-    return _joined(stepper, model, start, pieces, failed, done, every)
-
-
-def rollouts_together(plans: Sequence[Plan]) -> list[Rollout]:
-    """The rollouts of plans of one length, all advanced together: what an accelerator is good at."""
-    stepper, controller, steps = plans[0].stepper, plans[0].controller, len(plans[0].table)
-    models = [p.model for p in plans]
-    shared = all(m is models[0] for m in models)
-    model = models[0] if shared else jax.tree.map(lambda *a: jnp.stack(a), *models)
-    starts = [_first(stepper, p.model, p.state, p.memory, p.driven, p.t0) for p in plans]
-    now = jax.device_put(jax.tree.map(lambda *a: np.stack(a), *starts))
-    tables = np.stack([p.table for p in plans])
-    kept: list[list[_Step]] = [[] for _ in plans]
-    failed: list[Any] = [None for _ in plans]
-    for first in range(0, steps, PIECE):
-        count = min(PIECE, steps - first)
-        piece = np.zeros((len(plans), PIECE, tables.shape[2]))
-        piece[:, :count] = tables[:, first : first + count]
-        now, out, solved = _advance_together(stepper, model, now, piece, count, controller, shared)
-        out, solved = jax.tree.map(np.asarray, out), np.asarray(solved)
-        for i in range(len(plans)):
-            if failed[i] is None:
-                kept[i].append(jax.tree.map(lambda a, i=i, n=solved[i]: a[i, :n], out))
-                if solved[i] < count:
-                    failed[i] = jax.tree.map(lambda a, i=i, n=solved[i]: a[i, n], out)
-    return [
-        _joined(stepper, p.model, p.state, pieces, bad, sum(len(x.iterations) for x in pieces), 1)
-        for p, pieces, bad in zip(plans, kept, failed, strict=True)
-    ]
-
-
-def _first(stepper: Stepper, model: Model, start: Any, memory: Any, driven: Any, t0: float) -> _Now:
-    if memory is None:
-        memory = _remember(stepper, model, start, np.zeros(model.nu))
-    now = _Now(
-        jax.tree.map(lambda a: np.stack([np.asarray(a)] * max(stepper.window, HISTORY)), start),
-        memory,
-        np.zeros((HISTORY, stepper.nz(model))),
-        np.asarray(0),
-        np.asarray(float(t0)),
-        np.zeros(model.driven.shape[0]) if driven is None else np.asarray(driven),
-    )
-    return jax.device_put(now)
-
-
-def _joined(
-    stepper: Stepper, model: Model, start: Any, pieces: list[_Step], failed: Any, done: int, every: int
-) -> Rollout:
-    if not pieces:
-        lone = jax.tree.map(lambda a: np.asarray(a)[None], start)
-        z, u, driven = (np.zeros((0, n)) for n in (stepper.nz(model), model.nu, model.driven.shape[0]))
-        return Rollout(lone, z, u, driven, np.zeros(0, int), np.zeros(0), None, 0, every)
-    joined = jax.tree.map(lambda *a: np.concatenate(a), *pieces)
-    states = jax.tree.map(lambda a, b: np.concatenate([np.asarray(a)[None], b]), start, joined.state)
-    steps = (joined.z, joined.u, joined.driven, joined.iterations, joined.residual)
-    return Rollout(states, *steps, failed, done, every)
-
-
-class _Now(NamedTuple):
-    """Where a rollout stands."""
-
-    history: Any
-    """the last max(window, HISTORY) states, oldest first"""
-    memory: Any
-    """what the stepper remembers of the newest"""
-    zs: Any
-    """the last HISTORY multipliers"""
-    k: Any
-    t: Any
-    driven: Any
-    """rates of driven coordinates over the last step"""
-
-
-class _Step(NamedTuple):
-    """What is kept of a step."""
-
-    state: Any
-    z: Array
-    u: Array
-    driven: Array
-    iterations: Array
-    residual: Array
-    outcome: Array
-
-
-def _advance_piece(
-    stepper: Stepper,
-    model: Model,
-    now: _Now,
-    inputs: Array,
-    count: Array,
-    controller: Controller | None,
-) -> tuple[_Now, _Step, Array]:
-    """Advance by `count` steps or to the first that fails; how many were solved."""
-
-    def step(now: _Now, u: Array) -> tuple[_Now, _Step]:
-        newest = jax.tree.map(lambda a: a[-1], now.history)
-        before = stepper.positions(model, newest)
-        if controller is not None:
-            u = controlled(controller, stepper, model, newest, now.t, u, now.driven)
-        xs = jax.tree.map(lambda a: a[a.shape[0] - stepper.window :], now.history)
-        last = jax.tree.map(lambda a: a[-HISTORY:], now.history)
-        guess = stepper.predict(last, now.zs, now.k + 1)
-        s = stepper.step(xs, u, now.t, now.k, model, guess, now.memory)
-        history = jax.tree.map(lambda old, new: jnp.concatenate([old[1:], new[None]]), now.history, s.state)
-        h = stepper.step_size(now.k)
-        moved = stepper.positions(model, s.state) - before
-        zs = jnp.concatenate([now.zs[1:], s.z[None]])
-        after = _Now(history, s.memory, zs, now.k + 1, now.t + h, moved[model.driven] / h)
-        return after, _Step(s.state, s.z, u, after.driven, s.iterations, s.residual, s.outcome)
-
-    def going(state: tuple[Any, ...]) -> Array:
-        _, _, i, fine = state
-        return fine & (i < count)
-
-    def one(state: tuple[Any, ...]) -> tuple[Any, ...]:
-        now, kept, i, _ = state
-        now, new = step(now, inputs[i])
-        kept = jax.tree.map(lambda a, b: jax.lax.dynamic_update_index_in_dim(a, b, i, 0), kept, new)
-        fine = new.outcome == int(Outcome.SOLVED)
-        return now, kept, i + fine, fine
-
-    shapes = jax.eval_shape(step, now, inputs[0])[1]
-    empty = jax.tree.map(lambda s: jnp.zeros((inputs.shape[0], *s.shape), s.dtype), shapes)
-    now, kept, solved, _ = jax.lax.while_loop(going, one, (now, empty, jnp.asarray(0), jnp.asarray(True)))
-    return now, kept, solved
-
-
-def _advance_pieces(
-    stepper: Stepper, model: Model, now: _Now, inputs: Array, count: Array, controller: Any, shared: bool
-) -> Any:
-    def one(model: Model, now: _Now, inputs: Array) -> Any:
-        return _advance_piece(stepper, model, now, inputs, count, controller)
-
-    return jax.vmap(one, in_axes=(None if shared else 0, 0, 0))(model, now, inputs)
-
-
-_advance = jit(_advance_piece, static_argnums=(5,))
-_advance_together = jit(_advance_pieces, static_argnums=(5, 6))
-
-
-@functools.partial(jit, once=True)
-def _remember(stepper: Stepper, model: Model, x: Any, u: Array) -> Any:
-    return stepper.remember(model, x, u)
-
-
 @functools.partial(jit, once=True)
 def _begin(
     stepper: Stepper, model: Model, q: Array, v: Array, u: Array, t: Array
@@ -398,9 +202,13 @@ def _times(stepper: Stepper, steps: int) -> np.ndarray:
 
 
 def _inputs(
-    mechanism: Mechanism, inputs: ArrayLike | Controller | None, steps: int
-) -> tuple[np.ndarray, Controller | None]:
+    mechanism: Mechanism, inputs: ArrayLike | Controller | Feedback | None, steps: int
+) -> tuple[np.ndarray, Controller | Law | None]:
     nu = len(mechanism.input_names)
+    if isinstance(inputs, Feedback):
+        if len(inputs.rows) != steps or inputs.law.inputs != nu:
+            raise MechidError(f"The feedback was made for {len(inputs.rows)} steps, not for {steps}.")
+        return inputs.rows, inputs.law
     if callable(inputs):
         return np.zeros((steps, nu)), inputs
     if inputs is None:

@@ -30,7 +30,7 @@ from mechid.dynamics.rotations import (
     rotation_of_quaternion,
     vector_of_quaternion,
 )
-from mechid.dynamics.stepper import Observation, Outcome, RowKind, Stepper, StepResult
+from mechid.dynamics.stepper import Outcome, RowKind, Stepper, StepResult
 from mechid.dynamics.tree import Array, cross, kinematics, take
 from mechid.errors import MechidError
 from mechid.model.geometry import finite
@@ -174,20 +174,9 @@ class Spook(Stepper):
         state = State(moved.r, moved.e / jnp.linalg.norm(moved.e, axis=-1, keepdims=True), v, w)
         return StepResult(state, lam, outcome, jnp.asarray(1), jnp.where(fine, 0.0, jnp.inf))
 
-    def observe(
-        self,
-        x0: State,
-        x1: State,
-        z: Array,
-        u: Array,
-        t: Array,
-        k: Array,
-        s: Array,
-        model: TreeModel,  # type: ignore[override]
-    ) -> Observation:
-        """As every stepper's; the reactions are those of loops, couplings and drives."""
-        seen = super().observe(x0, x1, z, u, t, k, s, model)
-        return seen._replace(reaction=-seen.reaction[self.nz(model) - model.nc :])  # λ acts by +Gᵀ
+    def reactions(self, z: Array, h: Array, model: TreeModel) -> Array:  # type: ignore[override]
+        """Those of loops, couplings and drives; λ acts by +Gᵀ."""
+        return z[self.nz(model) - model.nc :] / h
 
     def _regularised(self, rows: Rows, v: Array, h: Array) -> tuple[Array, Array]:
         """Σ and the right-hand side of each row. A driven row is to arrive within the step."""

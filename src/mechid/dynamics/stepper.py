@@ -225,16 +225,28 @@ class Stepper(abc.ABC):
         q = q0 + s * (h * v0 + s * (3 * gap - h * (2 * v0 + v1) + s * (h * (v0 + v1) - 2 * gap)))
         inner = 2 * (3 * gap - h * (2 * v0 + v1)) + s * 3 * (h * (v0 + v1) - 2 * gap)
         v = v0 + s * inner / h
-        return Observation(
-            t + s * h,
-            q,
-            v,
-            model.frame_poses(q),
-            model.frame_twists(q, v),
-            model.terms(q, v, u, t + s * h).force,
-            -z / h,
-            u,
-        )
+        return self._observation(q, v, z, u, t + s * h, h, model)
+
+    def observe_end(
+        self, x0: Any, x1: Any, z: Array, u: Array, t: Array, k: Array, s: Array, model: Model
+    ) -> Observation:
+        """What sensors see at an end of the interval, s = 0 or 1: nothing has to be interpolated."""
+        h = self.step_size(k)
+        x = jax.tree.map(lambda a, b: jnp.where(s > 0.5, b, a), x0, x1)
+        driven = (self.positions(model, x1) - self.positions(model, x0))[model.driven] / h
+        v = self.velocities(model, x, u, driven)
+        return self._observation(self.positions(model, x), v, z, u, t + s * h, h, model)
+
+    def _observation(
+        self, q: Array, v: Array, z: Array, u: Array, t: Array, h: Array, model: Model
+    ) -> Observation:
+        force = model.terms(q, v, u, t).force
+        frames = model.frame_poses(q), model.frame_twists(q, v)
+        return Observation(t, q, v, *frames, force, self.reactions(z, h, model), u)
+
+    def reactions(self, z: Array, h: Array, model: Model) -> Array:
+        """Forces of loops, couplings and drives from the multipliers of a step."""
+        return -z / h
 
     def linearize(
         self, xs: Any, z: Array, u: Array, t: Array, k: Array, model: Model, tangent: Any = None

@@ -25,18 +25,33 @@ Controller = Callable[[Any, Any, Any], Any]
 """u = controller(t, q, v) in jax.numpy, from the state at the start of a step"""
 
 
+class Law:
+    """Base of controllers u = law(t, q, v, row) that see a row of data at each step, the first nu of it an input.
+
+    A law is compiled into the program that uses it: it must be hashable, and hold nothing that changes from run
+    to run; that belongs into the rows.
+    """
+
+    def __call__(self, t: Any, q: Any, v: Any, row: Any) -> Any:
+        raise NotImplementedError
+
+
 def controlled(
-    controller: Controller, stepper: Stepper, model: Model, x: Any, t: Array, u: Array, driven: Array
+    controller: Controller | Law, stepper: Stepper, model: Model, x: Any, t: Array, row: Array, driven: Array
 ) -> Array:
     """The controller's input at a state; rates, which take a linear solution, only if it asks for them."""
+
+    def law(v: Any, t: Any, q: Any, row: Any) -> Any:
+        return controller(t, q, v, row) if isinstance(controller, Law) else controller(t, q, v)
+
     q = stepper.positions(model, x)
     still = jnp.zeros_like(q)
-    program = jax.make_jaxpr(controller)(t, q, still).jaxpr
-    asked_for = program.invars[-1]
+    program = jax.make_jaxpr(law)(still, t, q, row).jaxpr
+    asked_for = program.invars[0]
     used = [*program.outvars, *(v for equation in program.eqns for v in equation.invars)]
     wants_rates = any(v is asked_for for v in used)
-    rates = stepper.velocities(model, x, u, driven) if wants_rates else still
-    return jnp.asarray(controller(t, q, rates), float)
+    rates = stepper.velocities(model, x, row[: model.nu], driven) if wants_rates else still
+    return jnp.asarray(law(rates, t, q, row), float)
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,8 +79,10 @@ class Trajectory:
     """(nq,) the coordinates that were asked for"""
     start_rates: np.ndarray
     """(nq,) and their rates"""
-    controller: Controller | None
+    controller: Controller | Law | None
     """what made the inputs, if it was a function"""
+    rows: np.ndarray
+    """(N, w) what the controller saw at each step besides time and state"""
     driven_rates: np.ndarray
     """(N + 1, driven) rates of driven coordinates over the step before each state"""
     every: int = 1

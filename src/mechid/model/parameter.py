@@ -93,6 +93,17 @@ class Parameter:
                 return float(np.log(value - lower) - np.log(upper - value))
         return value
 
+    def value(self, theta: float) -> tuple[float, float]:
+        """The physical value at a solver's coordinate, and its derivative."""
+        if self.transform == "positive":
+            x = math.exp(theta)
+            return x, x
+        if self.transform == "interval":
+            lower, upper = self.bounds
+            part = 1.0 / (1.0 + math.exp(-theta))
+            return lower + (upper - lower) * part, (upper - lower) * part * (1.0 - part)
+        return theta, 1.0
+
     @property
     def range_text(self) -> str:
         return " … ".join(f"{b:g}".replace("inf", "∞").replace("-", "−") for b in self.bounds)

@@ -251,6 +251,11 @@ class Parameters:
         between = lower + (upper - lower) * jax.nn.sigmoid(x[interval])
         return x.at[positive].set(jnp.exp(x[positive])).at[interval].set(between)
 
+    def numbers_with_slopes(self, theta: ArrayLike) -> tuple[Array, Array]:
+        """The physical value of each parameter and its derivative by its own theta, on the host."""
+        pairs = [p.value(float(x)) for p, x in zip(self.entries, np.asarray(theta), strict=True)]
+        return _columns(pairs)
+
     def values(self, theta: ArrayLike) -> jax.Array:
         """The mechanism's vector of values, differentiable in theta."""
         return self._programs[0](self._vector(theta))

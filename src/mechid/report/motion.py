@@ -17,7 +17,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mechid.dynamics.assembly import assemble, project_rates
 from mechid.dynamics.bdf import BDF
-from mechid.dynamics.simulate import Plan, finished, planned, rollout
+from mechid.dynamics.march import rollout
+from mechid.dynamics.simulate import Plan, finished, planned
 from mechid.dynamics.spook import Spook
 from mechid.dynamics.stepper import Stepper
 from mechid.dynamics.trajectory import Trajectory
