@@ -28,11 +28,12 @@ MAY_IMPORT = {
     "estimate": ROOTS | {"model", "dynamics", "data"},
     "judge": ROOTS | {"model", "dynamics", "data", "estimate"},
     "report": ROOTS | {"model", "dynamics", "data", "estimate", "judge"},
-    "studies": ROOTS | {"model", "dynamics", "data", "estimate", "judge", "report"},
-    "cli": ROOTS | {"model", "dynamics", "data", "estimate", "judge", "report", "studies"},
+    "jobs": ROOTS | {"model", "dynamics", "data", "estimate", "judge", "report"},
+    "studies": ROOTS | {"model", "dynamics", "data", "estimate", "judge", "report", "jobs"},
+    "cli": ROOTS | {"model", "dynamics", "data", "estimate", "judge", "report", "jobs", "studies"},
 }
 """For each room the others that it may import; its own modules are always allowed. data to report are to come."""
-FACE = MAY_IMPORT["cli"] - {"studies"}
+FACE = MAY_IMPORT["cli"] - {"studies", "jobs"}
 """What mechid/__init__.py may gather. No module of a room imports from this face, which would be a circle."""
 
 AGAINST = {
@@ -41,6 +42,11 @@ AGAINST = {
     ("model.parameters", "dynamics.lowering"): "the vector of values is worked out once a set",
     ("model.parameters", "dynamics.model"): "the type of what bind() gives",
     ("model.parameters", "dynamics.prepare"): "bind() inside a traced function",
+    ("dynamics.march", "dynamics.simulate"): "the type of a plan",
+    ("estimate.fit", "judge.identifiability"): "thin methods on what a person holds: flags",
+    ("estimate.fit", "report.fit"): "thin methods on what a person holds: summary",
+    ("estimate.fit", "report.fit_plot"): "thin methods on what a person holds: plot",
+    ("estimate.fit", "report.fit_files"): "thin methods on what a person holds: save",
 }
 """Imports against the direction, each with its reason. They stand in a function or under TYPE_CHECKING."""
 

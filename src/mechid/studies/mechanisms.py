@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from math import pi
+from math import copysign, cos, pi, sin, tan
 from typing import Any
 
 import jax.numpy as jnp
@@ -105,10 +105,17 @@ def damped(mechanism: Mechanism, damping: dict[str, float]) -> Mechanism:
     return mechanism
 
 
-def baxter_loop(kappa_theta: float = 5.0, kappa_psi: float = 5.0) -> Mechanism:
-    """Baxter's right arm holding a clamped loop of twelve links: 31 coordinates, 12 constraints.
+def baxter_loop(
+    kappa_theta: float = 5.0, kappa_psi: float = 5.0, links: int = 12, tilt: float | None = None
+) -> Mechanism:
+    """Baxter's right arm holding a clamped loop: with twelve links 31 coordinates, 12 constraints.
 
-    The top link is fixed to the hand, the bottom one, split in two halves, to the clamp.
+    The top link is fixed to the hand, the bottom one, split in two halves, to the clamp. With another (even) number
+    of links the loop has the same mass and the same height, so that it hangs on the same hand and clamp.
+
+    tilt (rad): how far the axes of ψ are turned from the bisector of two links towards the second one. The papers
+    put them into its frame, π/links; were they on the bisector, they would all meet in the middle of the flat
+    loop, which then could not leave its plane.
     """
     facts = baxter_facts()
     arm, parent, names = Mechanism("baxter-loop", gravity=facts["gravity"]), "world", []
@@ -126,31 +133,52 @@ def baxter_loop(kappa_theta: float = 5.0, kappa_psi: float = 5.0) -> Mechanism:
             names.append(name)
             arm = arm.revolute(name, parent, part["child"], axis="z", **place).torque(name)
         parent = part["child"]
-    length, mass = facts["link_length"], facts["link_mass"]
+    length, mass = loop_link(links)
     arm = (
         arm.body("top", mass=mass, inertia=_rod(mass, length, "y"))
         .fixed("grasp", parent, "top", rotation=facts["R_gripper_to_H"])
         .frame("clamp", "world", origin=facts["clamp_p"], rotation=facts["clamp_R"])
     )
+    tilted = pi / links if tilt is None else tilt
     for side, along in (("l", 1.0), ("r", -1.0)):
-        arm = _branch(arm, side, along, length, mass, kappa_theta, kappa_psi)
+        arm = _branch(arm, side, along, length, mass, kappa_theta, kappa_psi, links, tilted)
     return arm
 
 
+def loop_link(links: int) -> tuple[float, float]:
+    """Length (m) and mass (kg) of one of the loop's links."""
+    facts = baxter_facts()
+    if links == facts["nlinks"]:
+        return facts["link_length"], facts["link_mass"]
+    return 2 * facts["apothem"] * tan(pi / links), facts["loop_mass"] / links
+
+
 def _branch(
-    arm: Mechanism, side: str, along: float, length: float, mass: float, k_theta: float, k_psi: float
+    arm: Mechanism,
+    side: str,
+    along: float,
+    length: float,
+    mass: float,
+    k_theta: float,
+    k_psi: float,
+    links: int,
+    tilt: float,
 ) -> Mechanism:
-    """Six joints and five and a half links from the hand to the clamp, along ±y."""
-    parent, before = "top", length / 2
-    for i in range(1, 7):
-        half = 0.5 if i == 6 else 1.0
+    """Half of the loop's joints from the hand to the clamp, along ±y; the last link is half a link."""
+    turn = -along * 2 * pi / links
+    # a link's frame is turned by `lag` less than the link itself
+    lag = turn / 2 - copysign(tilt, turn)
+    direction = along * np.array([0.0, cos(lag), sin(lag)])
+    parent, before, joints = "top", np.array([0, along * length / 2, 0]), links // 2
+    for i in range(1, joints + 1):
+        half = 0.5 if i == joints else 1.0
         link, theta, psi = f"link_{side}{i}", f"th_{side}{i}", f"ps_{side}{i}"
         arm = (
             arm.body(
                 link,
                 mass=half * mass,
-                com=(0, along * half * length / 2, 0),
-                inertia=_rod(half * mass, half * length, "y"),
+                com=half * length / 2 * direction,
+                inertia=_tilted(half, mass, length, lag),
             )
             .universal(
                 f"joint_{side}{i}",
@@ -158,24 +186,44 @@ def _branch(
                 link,
                 axes=("x", "-z" if side == "l" else "z"),
                 coordinates=(theta, psi),
-                origin=(0, along * before, 0),
-                rotation=rotation_about("x", -along * pi / 6),
+                origin=before,
+                rotation=rotation_about("x", turn - lag if i == 1 else turn),
             )
             .spring(theta, stiffness=k_theta)
             .spring(psi, stiffness=k_psi)
         )
-        parent, before = link, length
+        parent, before = link, length * direction
     foot = f"N_{side}"
     return arm.frame(
-        foot, parent, origin=(0, along * length / 2, 0), rotation=rotation_about("x", along * pi)
+        foot, parent, origin=length / 2 * direction, rotation=rotation_about("x", along * pi + lag)
     ).loop(f"clamp_{side}", "clamp", foot, kind="point-on-axis")
 
 
-def baxter_loop_forced(kappa_theta: float = 5.0, kappa_psi: float = 5.0) -> Mechanism:
+def _tilted(half: float, mass: float, length: float, angle: float) -> tuple[float, ...]:
+    """Inertia of a thin rod along y, turned about x: xx, yy, zz, xy, xz, yz."""
+    across = half * mass * (half * length) ** 2 / 12
+    return (
+        across,
+        across * sin(angle) ** 2,
+        across * cos(angle) ** 2,
+        0.0,
+        0.0,
+        -across * cos(angle) * sin(angle),
+    )
+
+
+def baxter_loop_forced(
+    kappa_theta: float = 5.0,
+    kappa_psi: float = 5.0,
+    links: int = 12,
+    loop_damping: float | None = None,
+    tilt: float | None = None,
+) -> Mechanism:
     """The same with damped joints, as it is moved by `baxter_controller`."""
     facts = baxter_facts()
-    arm = baxter_loop(kappa_theta, kappa_psi)
-    joints = [*facts["arm_damping"], *[facts["loop_damping"]] * (len(arm.coordinates) - 7)]
+    arm = baxter_loop(kappa_theta, kappa_psi, links, tilt)
+    damping = facts["loop_damping"] if loop_damping is None else loop_damping
+    joints = [*facts["arm_damping"], *[damping] * (len(arm.coordinates) - 7)]
     return damped(arm, dict(zip(arm.coordinate_names, joints, strict=True)))
 
 

@@ -17,7 +17,9 @@ from mechid.errors import MechidError, unknown
 Settings = dict[str, Any]
 
 STUDIES = {
-    "loop6": "the six-link loop of the papers: same trajectories as another engine",
+    "loop6": "the stiffnesses of a loop of six links, as in the draft; 20 s damped; 20 s by multiple shooting",
+    "baxter-loop": "a robot arm feels the stiffness of a flexible loop: 219 minutes in the paper",
+    "trajectories": "the six-link loop beside another engine's trajectories",
     "steppers": "every stepper on every small mechanism: one motion, observed orders of convergence",
     "drift": "energy and loop drift beside explicit Euler and RK4: why a variational integrator",
 }
@@ -34,7 +36,7 @@ class Study:
     result: dict[str, Any] = field(default_factory=dict)
 
     def say(self, sentence: str) -> None:
-        self.console.print(sentence, highlight=False)
+        self.console.print(sentence, highlight=False, soft_wrap=True)
 
     def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         table = Table(title=title, title_justify="left", title_style="bold")
@@ -49,13 +51,17 @@ class Study:
         return self.out / name
 
 
+def module_of(name: str) -> Any:
+    return importlib.import_module(f"mechid.studies.{name.replace('-', '_')}")
+
+
 def run_study(
     name: str, *, quick: bool, changes: Sequence[str], as_json: bool, out: Path | None = None
 ) -> dict[str, Any]:
     """Run a study by name; with `as_json` the last line printed is its result."""
     if name not in STUDIES:
         raise unknown("study", name, STUDIES)
-    module = importlib.import_module(f"mechid.studies.{name}")
+    module = module_of(name)
     settings = {**module.SETTINGS, **(module.QUICK if quick else {})}
     for change in changes:
         _set(name, settings, change)
@@ -87,7 +93,22 @@ def _set(name: str, settings: Settings, change: str) -> None:
         raise MechidError(f"Setting {key} takes {kind}, not '{text}'.") from None
 
 
+def describe_study(name: str) -> str:
+    """What a study does and assumes: its first words, and every setting with its default."""
+    if name not in STUDIES:
+        raise unknown("study", name, STUDIES)
+    module = module_of(name)
+    about = getattr(module, "ABOUT", {})
+    given = [f"{key}={value}" for key, value in module.SETTINGS.items()]
+    width = max(map(len, given), default=0)
+    lines = [
+        f"  {text:{width}}  {about.get(key, '')}".rstrip()
+        for text, key in zip(given, module.SETTINGS, strict=True)
+    ]
+    return "\n".join([module.__doc__.strip(), "", "Settings (--set key=value) with their defaults:", *lines])
+
+
 def describe_settings(name: str) -> str:
     """The settings of a study with their defaults, as --set takes them."""
-    module = importlib.import_module(f"mechid.studies.{name}")
+    module = module_of(name)
     return "  ".join(f"{key}={value}" for key, value in module.SETTINGS.items()) or "none"

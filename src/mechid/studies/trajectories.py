@@ -1,4 +1,4 @@
-"""`loop6`: the six-link loop of Caldwell's draft, simulated and compared with another engine's trajectories.
+"""`trajectories`: the six-link loop of Caldwell's draft, simulated and compared with another engine's trajectories.
 
 The draft gives neither link length, step nor horizon; the reference trajectories take 1 m, 0.01 s and 2 s
 (undamped) or 20 s (every joint damped by 0.1 N·m·s/rad), with the force in the third link's own axes.

@@ -1,0 +1,1 @@
+"""Which parameters explain the logs: experiments, fits and the ways to find them."""

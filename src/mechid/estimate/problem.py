@@ -1,0 +1,258 @@
+"""All experiments as one problem for a solver: cost, gradient and Gauss–Newton model of y = (θ, ξ₁, ξ₂, …).
+
+    J(y) = ½ Σ r²  over samples, priors of the parameters and of the first states
+
+With segments (multiple shooting) each experiment is cut into stretches whose first states are unknowns too, and
+each must begin where the one before it ends: equality rows between (q, v) of the independent coordinates.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from mechid.dynamics.stepper import Observation
+from mechid.dynamics.tree import Array
+from mechid.estimate.samples import Form, Group
+from mechid.estimate.shooting import Linear, Run, Shooting
+from mechid.estimate.solvers.problem import Point, Quadratic
+from mechid.model.parameters import Parameters
+
+Noise = tuple[tuple[np.ndarray, ...], ...]
+"""std of every channel, for each shooting and group"""
+
+
+@dataclass(frozen=True, eq=False)
+class ShootingProblem:
+    """Experiments, or segments of them, that share the parameters."""
+
+    free: Parameters
+    shootings: tuple[Shooting, ...]
+    noise: Noise
+    follows: tuple[int | None, ...]
+    """for each shooting the one that it continues, or None where an experiment begins"""
+    gradients: str = "forward"
+    """how `gradient` works: forward or adjoint"""
+    memory: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """the last point and the last derivatives, which are asked for more than once"""
+
+    @property
+    def least_squares(self) -> bool:
+        return all(s.loss.running is None for s in self.shootings)
+
+    @property
+    def size(self) -> int:
+        return self.free.size + sum(s.size for s in self.shootings)
+
+    @property
+    def places(self) -> list[slice]:
+        """Where each shooting's unknowns stand in y."""
+        ends = np.cumsum([self.free.size, *(s.size for s in self.shootings)])
+        return [slice(int(a), int(b)) for a, b in pairwise(ends)]
+
+    @property
+    def lower(self) -> np.ndarray:
+        return np.concatenate([self.free.bounds_theta[0], np.full(self.size - self.free.size, -np.inf)])
+
+    @property
+    def upper(self) -> np.ndarray:
+        return np.concatenate([self.free.bounds_theta[1], np.full(self.size - self.free.size, np.inf)])
+
+    @property
+    def start(self) -> np.ndarray:
+        return np.concatenate([self.free.theta0, *(s.first.unknowns for s in self.shootings)])
+
+    def limits(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        A, upper = self.free.inequalities
+        if not len(A):
+            return np.zeros((0, self.size)), np.zeros(0)
+        theta = y[: self.free.size]
+        numbers, slopes = self.free.numbers_with_slopes(theta)
+        rows, room = A * slopes, upper - A @ numbers
+        return np.concatenate([rows, np.zeros((len(A), self.size - self.free.size))], 1), room
+
+    def shown(self, y: np.ndarray) -> tuple[float, ...]:
+        return tuple(np.asarray(self.free.physical_numbers(y[: self.free.size])).tolist())
+
+    # Cost
+
+    def evaluate(self, y: np.ndarray) -> Point:
+        last = self.memory.get("point")
+        if last is None or not np.array_equal(last.y, y):
+            last = self.memory["point"] = self._evaluate(y)
+        return last
+
+    def _evaluate(self, y: np.ndarray) -> Point:
+        theta = y[: self.free.size]
+        model = self.free.bind(theta)
+
+        def one(i: int) -> Run:
+            s = self.shootings[i]
+            return s.run(theta, y[self.places[i]], self.noise[i], model)
+
+        runs = _each(one, range(len(self.shootings)))
+        cost = sum(r.cost for r in runs) + 0.5 * float(np.sum(self._prior(y)[0] ** 2))
+        violation = 0.0
+        if np.isfinite(cost) and any(f is not None for f in self.follows):
+            violation = float(np.abs(self._gaps(y, runs)).sum())
+        return Point(y, float(cost), violation, runs)
+
+    # Derivatives
+
+    def linear(self, point: Point) -> list[Linear]:
+        last = self.memory.get("linear")
+        if last is None or last[0] is not point:
+            zipped = zip(self.shootings, point.runs, self.noise, strict=True)
+            last = self.memory["linear"] = (point, [s.linearise(r, n) for s, r, n in zipped])
+        return last[1]
+
+    def rows(self, point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """All residuals and their derivatives by y (samples, then priors), and the slopes C of continuity."""
+        parts, C = [], []
+        for i, (linear, place) in enumerate(zip(self.linear(point), self.places, strict=True)):
+            r, J = linear.r, self._placed(linear.J, place)
+            follower = self._follower(i)
+            if follower is not None:
+                count = self.shootings[follower].size
+                end = J[len(J) - count :].copy()
+                end[:, self.places[follower]] -= np.eye(count)
+                C.append(end)
+                r, J = r[: len(r) - count], J[: len(J) - count]
+            parts.append((r, J))
+        parts.append(self._prior(point.y))
+        return (
+            np.concatenate([r for r, _ in parts]),
+            np.concatenate([J for _, J in parts]),
+            np.concatenate([np.zeros((0, self.size)), *C]),
+        )
+
+    def quadratic(self, point: Point) -> Quadratic:
+        n, nt = self.size, self.free.size
+        H, g = np.zeros((n, n)), np.zeros(n)
+        C, c = [], []
+        for i, (linear, place) in enumerate(zip(self.linear(point), self.places, strict=True)):
+            at = np.r_[0:nt, place]
+            r, J = linear
+            follower = self._follower(i)
+            if follower is not None:
+                # the last group shows where the segment ends
+                count = self.shootings[follower].size
+                rows = self._placed(J[len(J) - count :], place)
+                rows[:, self.places[follower]] -= np.eye(count)
+                C.append(rows)
+                c.append(self._end(point.runs[i]) - point.y[self.places[follower]])
+                r, J = r[: len(r) - count], J[: len(J) - count]
+            H[np.ix_(at, at)] += J.T @ J
+            g[at] += J.T @ r
+        r, J = self._prior(point.y)
+        return Quadratic(
+            H + J.T @ J,
+            g + J.T @ r,
+            np.concatenate([np.zeros((0, n)), *C]),
+            np.concatenate([np.zeros(0), *c]),
+        )
+
+    def gradient(self, point: Point) -> np.ndarray:
+        if self.gradients == "forward" and self.least_squares:
+            return self.quadratic(point).g
+        g = np.zeros(self.size)
+        for s, run, noise, place in zip(self.shootings, point.runs, self.noise, self.places, strict=True):
+            g[np.r_[0 : self.free.size, place]] += s.gradient(run, noise)
+        r, J = self._prior(point.y)
+        return g + J.T @ r
+
+    def _placed(self, J: np.ndarray, place: slice) -> np.ndarray:
+        """Columns of (θ, ξ of one shooting) among all unknowns."""
+        wide = np.zeros((len(J), self.size))
+        wide[:, : self.free.size] = J[:, : self.free.size]
+        wide[:, place] = J[:, self.free.size :]
+        return wide
+
+    # Priors
+
+    def _prior(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Residuals of priors and their derivatives."""
+        nt = self.free.size
+        theta = y[:nt]
+        mean, std = self.free.priors
+        numbers, slopes = self.free.numbers_with_slopes(theta)
+        known = np.flatnonzero(np.isfinite(std))
+        r = [((numbers - mean) / std)[known]]
+        J = [np.diag(np.concatenate([slopes / std, np.zeros(self.size - nt)]))[known]]
+        for i, s in enumerate(self.shootings):
+            first = s.first
+            chosen = np.flatnonzero(np.isfinite(first.std))
+            if not len(chosen) or self.follows[i] is not None:
+                continue
+            model = self.free.bind(theta)
+            found = first.at(model, y[self.places[i]])
+            if found is None:
+                continue
+            r.append((np.concatenate(found) - first.mean)[chosen] / first.std[chosen])
+            by = s.start_slopes(theta, model, *found)
+            rows = np.concatenate([by.q, by.v])[chosen] / first.std[chosen][:, None]
+            J.append(self._placed(rows, self.places[i]))
+        return np.concatenate(r), np.concatenate(J)
+
+    # Continuity
+
+    def _follower(self, i: int) -> int | None:
+        return self.follows.index(i) if i in self.follows else None
+
+    def _end(self, run: Run) -> np.ndarray:
+        return run.residuals[-1].reshape(-1)
+
+    def _gaps(self, y: np.ndarray, runs: Sequence[Run]) -> np.ndarray:
+        """How far each segment ends from where the next one begins."""
+        gaps = [
+            self._end(runs[before]) - y[self.places[i]]
+            for i, before in enumerate(self.follows)
+            if before is not None
+        ]
+        return np.concatenate([np.zeros(0), *gaps])
+
+
+class EndState(NamedTuple):
+    """A sensor of the independent coordinates and rates: what the next segment begins with."""
+
+    q: Any
+    v: Any
+
+    def predict(self, observation: Observation, model: Any) -> Array:
+        return jnp.concatenate([observation.q[self.q], observation.v[self.v]])
+
+    def difference(self, predicted: Array, measured: Array) -> Array:
+        return predicted - measured
+
+
+def with_end(shooting: Shooting, following: Shooting) -> Shooting:
+    """A segment that also shows where it ends, as its last group, with weight 1 and nothing subtracted."""
+    first, size = following.first, following.size
+    group = Group(
+        (EndState(first.free_q, first.free_v),),
+        Form((size,), True),
+        tuple(first.names),
+        np.array([shooting.grid.steps - 1]),
+        np.ones(1),
+        np.zeros((1, size)),
+        np.ones((1, size)),
+        np.ones(1),
+        np.ones(size),
+    )
+    return replace(shooting, groups=(*shooting.groups, group), continued=True)
+
+
+def _each(function: Any, items: Any) -> list[Any]:
+    """The function of each item, on all cores where there are several."""
+    items = list(items)
+    if len(items) == 1:
+        return [function(items[0])]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(function, items))

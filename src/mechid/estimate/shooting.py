@@ -1,0 +1,259 @@
+"""One experiment by shooting: simulate from its start, compare with its log, differentiate the difference.
+
+Unknowns: the parameters θ, shared by all experiments, and ξ, what is unknown of this one's first state.
+
+    forward   r and ∂r/∂(θ, ξ) by sensitivities               cost grows with the number of unknowns
+    backward  ∂J/∂(θ, ξ) by the discrete adjoint (Lemma 1)     cost hardly grows with it
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mechid.dynamics.course import Course, Stretch, course
+from mechid.dynamics.feedback import Feedback
+from mechid.dynamics.linearization import backward, forward, tangent_of
+from mechid.dynamics.model import Model
+from mechid.dynamics.simulate import planned
+from mechid.dynamics.stepper import Stepper, parameter_count
+from mechid.errors import MechidError
+from mechid.estimate.experiment import Experiment
+from mechid.estimate.residuals import Loss, pulled, residual_slopes, residuals
+from mechid.estimate.samples import Grid, Group
+from mechid.estimate.start import FirstState
+from mechid.model.parameters import Parameters
+
+
+class Run(NamedTuple):
+    """An experiment simulated at some unknowns."""
+
+    theta: np.ndarray
+    unknowns: np.ndarray
+    model: Any
+    course: Course | None
+    """None where it could not begin"""
+    q: np.ndarray
+    v: np.ndarray
+    residuals: tuple[np.ndarray, ...]
+    """(m, c) weighted, for each group; of the samples that were reached"""
+    cost: float
+    """∞ where a step could not be solved"""
+    failure: str = ""
+
+
+class Linear(NamedTuple):
+    """Weighted residuals and their derivatives by (θ, ξ): rows are samples × channels, group by group."""
+
+    r: np.ndarray
+    J: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Shooting:
+    """One experiment on its grid of steps."""
+
+    experiment: Experiment
+    stepper: Stepper
+    free: Parameters
+    grid: Grid
+    groups: tuple[Group, ...]
+    first: FirstState
+    table: np.ndarray | Feedback
+    """inputs, or inputs with feedback"""
+    keep: int
+    """steps whose states are kept; more are made again"""
+    continued: bool = False
+    """the last group only shows where this segment ends, and costs nothing"""
+
+    @property
+    def size(self) -> int:
+        """Unknowns of the first state."""
+        return self.first.size
+
+    @cached_property
+    def loss(self) -> Loss:
+        cost = self.experiment.cost
+        return Loss() if cost is None else Loss(cost.running, cost.terminal, self.free.names)
+
+    def weights(self, noise: tuple[np.ndarray, ...]) -> list[np.ndarray]:
+        """1/std of every sample, 0 where it is missing."""
+        return [
+            g.present * np.sqrt(g.emphasis)[:, None] / std for g, std in zip(self.groups, noise, strict=True)
+        ]
+
+    def run(
+        self, theta: np.ndarray, unknowns: np.ndarray, noise: tuple[np.ndarray, ...], model: Any = None
+    ) -> Run:
+        """Simulate and compare. What cannot be simulated costs ∞."""
+        model = self.free.bind(theta) if model is None else model
+        start = self.first.at(model, unknowns) if all(np.isfinite(unknowns)) else None
+        failed = Run(theta, unknowns, model, None, self.first.q, self.first.v, (), np.inf)
+        if start is None:
+            return failed._replace(failure="The loops cannot be closed at the start.")
+        q, v = start
+        weights = self.weights(noise)
+        found: list[list[np.ndarray]] = [[] for _ in self.groups]
+        total = [0.0]
+
+        def compare(stretch: Stretch) -> None:
+            for i, (group, weight) in enumerate(zip(self.groups, weights, strict=True)):
+                found[i].append(residuals(self.stepper, model, group, weight, stretch))
+            if self.loss.running is not None:
+                total[0] += self._pulled(theta, model, weights, stretch).value
+
+        try:
+            plan = planned(
+                self.free.mechanism,
+                self.stepper,
+                self.grid.steps,
+                q=q,
+                v=v,
+                inputs=self.table,
+                t0=float(self.grid.t[0]),
+                model=model,
+            )
+        except MechidError as error:
+            return failed._replace(failure=str(error))
+        made = course(plan, self.grid.t, keep=self.keep, visit=compare)
+        r = tuple(np.concatenate(parts) for parts in found)
+        cost = (
+            total[0]
+            if self.loss.running is not None
+            else 0.5 * sum(float(np.vdot(x, x)) for x in (r[:-1] if self.continued else r))
+        )
+        failure = ""
+        if made.failed is not None or not np.isfinite(cost):
+            failure = f"The simulation fails at t = {made.t[-1]:.4g} s."
+            cost = np.inf
+        return Run(theta, unknowns, model, made, q, v, r, cost, failure)
+
+    def linearise(self, run: Run, noise: tuple[np.ndarray, ...]) -> Linear:
+        """Residuals and their derivatives, by forward sensitivities."""
+        course = self._course(run)
+        tangent, start = self._tangents(run)
+        weights = self.weights(noise)
+        carry = jnp.broadcast_to(start.x, (self.stepper.window, *start.x.shape))
+        newest = start.x
+        parts: list[list[np.ndarray]] = [[] for _ in self.groups]
+        for stretch in course.stretches():
+            for m in forward(self.stepper, run.model, tangent, course.plan.controller, stretch, carry):
+                moved = (np.concatenate([newest[None], m.dx]), m.dz, m.du)
+                newest, carry = m.dx[-1], m.carry
+                for i, (group, weight) in enumerate(zip(self.groups, weights, strict=True)):
+                    parts[i].append(
+                        residual_slopes(
+                            self.stepper, run.model, tangent, group, weight, stretch, moved, m.first
+                        )
+                    )
+        n = start.x.shape[-1]
+        J = [np.concatenate([x.reshape(-1, n) for x in rows]) for rows in parts]
+        return Linear(np.concatenate([r.reshape(-1) for r in run.residuals]), np.concatenate(J))
+
+    def gradient(self, run: Run, noise: tuple[np.ndarray, ...]) -> np.ndarray:
+        """∂J/∂(θ, ξ), by the adjoint."""
+        course = self._course(run)
+        tangent, start = self._tangents(run)
+        weights = self.weights(noise)
+        stepper, model = self.stepper, run.model
+        carry = jnp.zeros((stepper.window, stepper.nx(model)))
+        numbers: Any = None
+        direct = np.zeros(self.free.size)
+        for stretch in course.stretches(backward=True):
+            cost = self._pulled(run.theta, model, weights, stretch)
+            carry, grown = backward(stepper, model, tangent, course.plan.controller, stretch, cost.by, carry)
+            carry = carry.at[-1].add(cost.begin)
+            more = [np.asarray(a) + b for a, b in zip(grown, cost.numbers, strict=True)]
+            numbers = more if numbers is None else [a + b for a, b in zip(numbers, more, strict=True)]
+            direct += cost.parameters
+        slopes = [x for x in tangent if x is not None]
+        gradient = np.asarray(jnp.sum(carry, 0)) @ start.x
+        own = parameter_count(tangent)
+        for bar, slope in zip(numbers, slopes, strict=True):
+            gradient[:own] += np.tensordot(bar, slope, bar.ndim)
+        if self.loss.running is not None:
+            gradient[: self.free.size] += direct * self.free.numbers_with_slopes(run.theta)[1]
+        return gradient
+
+    def compile(self, theta: np.ndarray, noise: tuple[np.ndarray, ...], *, adjoint: bool) -> None:
+        """Compile all that a fit will call, on all cores, by running it over a single step."""
+        model = self.free.bind(theta)
+        first = self.first.at(model, self.first.unknowns)
+        assert first is not None
+        short = self.table
+        short = Feedback(short.law, short.rows[:1]) if isinstance(short, Feedback) else short[:1]
+        plan = planned(
+            self.free.mechanism, self.stepper, 1, q=first[0], v=first[1], inputs=short, model=model,
+            t0=float(self.grid.t[0]),
+        )  # fmt: skip
+        window = self.stepper.window
+        nz, nu = self.stepper.nz(model), model.nu
+        stretch = Stretch(
+            0,
+            window - 1,
+            jax.tree.map(lambda a: np.stack([np.asarray(a)] * (window + 1)), plan.state),
+            np.zeros((1, nz)),
+            np.zeros((1, nu)),
+            self.grid.t[:1],
+            plan.driven[None],
+            plan.table,
+        )
+        run = Run(theta, self.first.unknowns, model, None, *first, (), 0.0)
+        groups = tuple(g.first_sample for g in self.groups if g.times)
+        weights = [np.ones(g.values.shape) for g in groups]
+
+        def derivatives() -> None:
+            begun = Course(plan, self.grid.t[:1], 0, None, None, (), 1)
+            tangent, start = self._tangents(run._replace(course=begun))
+            if adjoint:
+                cost = pulled(self.stepper, model, tangent, groups, weights, stretch, self.loss,
+                              self.free.numbers_with_slopes(theta)[0], last=True)  # fmt: skip
+                carry = jnp.zeros((window, self.stepper.nx(model)))
+                backward(self.stepper, model, tangent, plan.controller, stretch, cost.by, carry)
+                return
+            carry = jnp.broadcast_to(start.x, (window, *start.x.shape))
+            for m in forward(self.stepper, model, tangent, plan.controller, stretch, carry):
+                moved = (np.stack([start.x, m.dx[0]]), m.dz, m.du)
+                for g, w in zip(groups, weights, strict=True):
+                    residual_slopes(self.stepper, model, tangent, g, w, stretch, moved, 0)
+
+        def simulation() -> None:
+            course(plan, self.grid.t, keep=self.keep)
+            for g, w in zip(groups, weights, strict=True):
+                residuals(self.stepper, model, g, w, stretch)
+
+        with ThreadPoolExecutor(2) as pool:
+            for job in [pool.submit(derivatives), pool.submit(simulation)]:
+                job.result()
+
+    def _course(self, run: Run) -> Course:
+        if run.course is None or not np.isfinite(run.cost):
+            raise MechidError(f"There is no derivative where the simulation fails: {run.failure}")
+        return run.course
+
+    def _tangents(self, run: Run) -> tuple[list[Any], Any]:
+        tangent = tangent_of(self.free, run.theta)
+        assert run.course is not None
+        x, t = run.course.plan.state, float(self.grid.t[0])
+        return tangent, self.first.slopes(self.stepper, run.model, tangent, x, run.q, run.v, t)
+
+    def start_slopes(self, theta: np.ndarray, model: Model, q: np.ndarray, v: np.ndarray) -> Any:
+        """Derivatives of the first coordinates and rates by (θ, ξ)."""
+        u, t = jnp.zeros(model.nu), jnp.asarray(self.grid.t[0])
+        x = self.stepper.initial(model, jnp.asarray(q), jnp.asarray(v), u, t)
+        tangent = tangent_of(self.free, theta)
+        return self.first.slopes(self.stepper, model, tangent, x, q, v, float(self.grid.t[0]))
+
+    def _pulled(self, theta: np.ndarray, model: Model, weights: list[np.ndarray], stretch: Stretch) -> Any:
+        last = stretch.first + stretch.steps == self.grid.steps
+        tangent = tangent_of(self.free, theta)
+        values = self.free.numbers_with_slopes(theta)[0]
+        return pulled(
+            self.stepper, model, tangent, self.groups, weights, stretch, self.loss, values, last=last
+        )

@@ -1,0 +1,1 @@
+"""Solvers as strategy objects: each finds the parameters that make a cost small, and tells how it went."""

@@ -1,0 +1,112 @@
+"""Levenberg–Marquardt with bounds, linear limits and equality rows: the default.
+
+Each step minimises the Gauss–Newton model plus damping μ ‖D d‖², D the largest column norms seen (Marquardt),
+inside the bounds. Damping follows the ratio of gained to promised cost (Nielsen). With equality rows (multiple
+shooting) the step also satisfies their linearisation, and progress is judged by cost + ν Σ |rows|.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mechid.estimate.solvers.problem import (
+    Problem,
+    Progress,
+    Recorder,
+    Solution,
+    constrained_step,
+    inequalities,
+    plural,
+)
+
+
+@dataclass(frozen=True)
+class LevenbergMarquardt:
+    """Gauss–Newton steps, damped where the model does not hold."""
+
+    max_iterations: int = 100
+    cost_tolerance: float = 1e-8
+    """stop when a step promises less than this part of the cost"""
+    step_tolerance: float = 1e-9
+    """stop when a step is shorter than this part of the unknowns"""
+    initial_damping: float = 1e-2
+
+    gradients = "forward"
+    least_squares = True
+
+    def solve(self, problem: Problem, y: np.ndarray, progress: Progress | None = None) -> Solution:
+        watch = Recorder(problem, progress)
+        point = watch.evaluate(np.clip(y, problem.lower, problem.upper))
+        model = problem.quadratic(point)
+        watch.record(point, model.g, 0.0)
+        damping, growth, penalty = self.initial_damping, 4.0, 0.0
+        scale = _scale(model.H)
+        multipliers = np.zeros(len(model.c))
+
+        def end(converged: bool, outcome: str) -> Solution:
+            return Solution(point, converged, outcome, tuple(watch.trace), multipliers)
+
+        while len(watch.trace) <= self.max_iterations:
+            G, h = inequalities(problem, point.y)
+            damped = model.H + damping * np.diag(scale**2)
+            try:
+                d, multipliers = constrained_step(damped / _outer(scale), model.g / scale, model.C / scale, model.c,
+                                                  G / scale, h)  # fmt: skip
+            except np.linalg.LinAlgError:
+                damping, growth = damping * growth + 1e-12, growth * 2
+                continue
+            d = d / scale
+            promised = -(model.g @ d + 0.5 * d @ model.H @ d)
+            penalty = max(penalty, 2.0 * np.abs(multipliers).max(initial=0.0))
+            promised += penalty * point.violation
+            length = float(
+                np.max(np.abs(d) / (np.abs(point.y) + 1e-8 * np.abs(point.y).max(initial=0.0) + 1e-300))
+            )
+            closed = point.violation <= 1e-9 * (1.0 + np.abs(point.y).sum())
+            if closed and promised <= self.cost_tolerance * point.cost:
+                return end(True, _done("no step promises to lower the cost further", watch))
+            if closed and length <= self.step_tolerance:
+                return end(True, _done("the parameters no longer move", watch))
+            try:
+                trial = watch.evaluate(np.clip(point.y + d, problem.lower, problem.upper))
+            except KeyboardInterrupt:
+                return end(False, f"Interrupted after {plural(len(watch.trace) - 1, 'iteration')}.")
+            gained = point.cost + penalty * point.violation - trial.cost - penalty * trial.violation
+            ratio = gained / promised if promised > 0.0 else -1.0
+            if np.isfinite(trial.cost) and ratio > 1e-4:
+                try:
+                    model = problem.quadratic(trial)
+                except KeyboardInterrupt:
+                    return end(False, f"Interrupted after {plural(len(watch.trace) - 1, 'iteration')}.")
+                point = trial
+                scale = np.maximum(scale, _scale(model.H))
+                damping, growth = damping * max(1 / 30, 1 - (2 * ratio - 1) ** 3), 4.0
+                watch.record(point, model.g, length)
+                continue
+            # rounding alone separates the two: nothing is left to gain
+            if np.isfinite(trial.cost) and abs(gained) <= 1e-12 * point.cost and closed and length <= 1e-4:
+                return end(True, _done("the cost is at the limit of rounding", watch))
+            damping, growth = max(damping, 1e-12) * growth, growth * 2
+            if damping > 1e20:
+                return end(False, _done("No step lowers the cost any more", watch, converged=False))
+        return end(
+            False, f"Not converged after {plural(self.max_iterations, 'iteration')}: allow more of them."
+        )
+
+
+def _scale(H: np.ndarray) -> np.ndarray:
+    size = np.sqrt(np.maximum(np.diag(H), 0.0))
+    return np.where(
+        size > 1e-12 * size.max(initial=1e-300), size, max(float(size.max(initial=0.0)), 1.0) * 1e-6
+    )
+
+
+def _outer(scale: np.ndarray) -> np.ndarray:
+    return scale[:, None] * scale[None, :]
+
+
+def _done(why: str, watch: Recorder, *, converged: bool = True) -> str:
+    count = plural(len(watch.trace) - 1, "iteration")
+    return f"Converged after {count}: {why}." if converged else f"{why} after {count}."

@@ -1,0 +1,169 @@
+"""Covariance of the parameters from the weighted sensitivities at the solution.
+
+    C = (Jᵀ J)⁻¹   with first states (and segments) projected out
+
+for residuals that are white and of the given std. Where they are larger than stated C is scaled up; where they are
+correlated in time, a sandwich estimate with the residuals' own correlations (Newey and West) takes its place.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.linalg
+
+from mechid.estimate.problem import ShootingProblem
+from mechid.estimate.solvers.problem import Point
+
+TOLD = 1e-8
+"""singular values below this part of the largest, of sensitivities scaled to unit columns, count as zero"""
+
+
+class Uncertainty(NamedTuple):
+    covariance: np.ndarray
+    """of the parameters' physical values"""
+    start_std: np.ndarray
+    """std of every unknown of y, as the solver sees it"""
+    sensitivities: np.ndarray
+    """(n, n) triangle of the weighted sensitivities by θ, all else projected out"""
+    misfit: float
+    """root mean square of the weighted residuals: 1 where noise is as stated"""
+    correlation: float
+    """largest correlation of a channel's neighbouring residuals"""
+    notes: tuple[str, ...]
+
+
+def uncertainty(problem: ShootingProblem, point: Point) -> Uncertainty:
+    """Covariance at a solution, and what has to be said of it."""
+    free, n = problem.free, problem.size
+    nt = free.size
+    notes: list[str] = []
+    slope = np.asarray(jax.jacfwd(free.physical_numbers)(jnp.asarray(point.y[:nt])))
+    if not problem.least_squares:
+        nothing = np.full((nt, nt), np.inf)
+        notes.append("A cost of your own has no standard deviations: they belong to weighted squares.")
+        return Uncertainty(nothing, np.full(n, np.inf), np.zeros((0, nt)), np.nan, np.nan, tuple(notes))
+    r, J, C = problem.rows(point)
+    lengths = _lengths(problem, point)
+    count = int(sum(length for length, _ in lengths))
+    # motions that stay whole: y = Z z with C Z = 0
+    Z = np.eye(n) if not len(C) else scipy.linalg.null_space(C)
+    J = J @ Z if len(C) else J
+    inverse, lost = _inverse(J)
+    full = Z @ (inverse @ inverse.T) @ Z.T
+    unknown = np.sum((Z @ lost) ** 2, 1) > 1e-6
+    samples = r[:count]
+    present = int(np.count_nonzero(samples))
+    freedom = max(present - J.shape[1], 1)
+    misfit = float(np.sqrt(samples @ samples / freedom))
+    factor = 1.0
+    given = any(not np.isnan(g.std).all() for s in problem.shootings for g in s.groups)
+    if given and misfit > 1.0 + 4.0 / np.sqrt(2.0 * freedom):
+        factor = misfit
+        notes.append(
+            f"The residuals are {misfit:.3g} times the stated noise: the model does not explain all of the data; "
+            "standard deviations are scaled up by that factor."
+        )
+    elif not given:
+        factor = float(np.sqrt(present / freedom))
+    usual = full * factor**2
+    correlation = _neighbours(samples, lengths)
+    if misfit > 1e-6 and correlation > 0.2 + 4.0 / np.sqrt(max(present, 1)):
+        robust = Z @ _sandwich(J, r, lengths, inverse) @ Z.T
+        larger = np.sqrt(np.maximum(np.diag(robust) / np.maximum(np.diag(usual), 1e-300), 1.0))
+        usual = usual * np.outer(larger, larger)
+        notes.append(
+            f"Neighbouring residuals are correlated ({correlation:.2f}): they show the model's errors, not noise. "
+            "Standard deviations take these correlations into account, but not what a better model would change."
+        )
+    covariance = slope @ usual[:nt, :nt] @ slope.T
+    hidden = np.abs(slope) @ unknown[:nt].astype(float) > 0
+    covariance[hidden] = covariance[:, hidden] = 0.0
+    covariance[np.diag_indices(nt)] = np.where(hidden, np.inf, np.diag(covariance))
+    stds = np.sqrt(np.where(unknown, np.inf, np.diag(usual)))
+    return Uncertainty(covariance, stds, _projected(J, Z, nt), misfit, correlation, tuple(notes))
+
+
+def _lengths(problem: ShootingProblem, point: Point) -> list[tuple[int, int]]:
+    """(rows, channels) of each group, in order."""
+    found = []
+    for s, run in zip(problem.shootings, point.runs, strict=True):
+        shown = run.residuals[:-1] if s.continued else run.residuals
+        found += [(x.size, x.shape[1]) for x in shown]
+    return found
+
+
+def _projected(J: np.ndarray, Z: np.ndarray, count: int) -> np.ndarray:
+    """A triangle with the norms of J's rows along the first unknowns, all others free to follow."""
+    n = Z.shape[1]
+    # turn z so that the last directions move θ and all others do not
+    _, _, V = np.linalg.svd(Z[:count])
+    turned = V.T[:, np.r_[count:n, 0:count]]
+    triangle = np.asarray(np.linalg.qr(J @ turned, mode="r"))
+    last = np.zeros((count, count))
+    rows = triangle[n - count : n, n - count :]
+    last[: len(rows)] = rows
+    by_theta = Z[:count] @ turned[:, n - count :]
+    return last @ np.linalg.inv(by_theta)
+
+
+def _inverse(J: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A with A Aᵀ = (JᵀJ)⁻¹ over what J tells, and the directions that it does not."""
+    triangle = np.asarray(np.linalg.qr(J, mode="r"))
+    size = np.linalg.norm(triangle, axis=0)
+    scale = np.where(size > 0, size, 1.0)
+    _, s, V = np.linalg.svd(triangle / scale)
+    s = np.concatenate([s, np.zeros(V.shape[0] - len(s))])
+    told = s > TOLD * s.max(initial=0.0)
+    lost = V[~told].T / scale[:, None]
+    lost = lost / np.maximum(np.linalg.norm(lost, axis=0), 1e-300)
+    return (V[told].T / s[told]) / scale[:, None], lost
+
+
+def _neighbours(r: np.ndarray, lengths: list[tuple[int, int]]) -> float:
+    """Largest correlation between neighbouring residuals of a channel."""
+    worst, at = 0.0, 0
+    for length, width in lengths:
+        rows = r[at : at + length].reshape(-1, width)
+        at += length
+        if len(rows) < 20:
+            continue
+        power = np.sum(rows**2, 0)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            found = np.sum(rows[1:] * rows[:-1], 0) / power
+        worst = max(worst, float(np.nanmax(found, initial=0.0)))
+    return worst
+
+
+def _sandwich(
+    J: np.ndarray, r: np.ndarray, lengths: list[tuple[int, int]], inverse: np.ndarray
+) -> np.ndarray:
+    """H⁻¹ S H⁻¹ with S = Σ over lags of the scores' covariances, weights falling linearly."""
+    n = J.shape[1]
+    S, at = np.zeros((n, n)), 0
+    for length, width in lengths:
+        scores = np.einsum(
+            "tci,tc->ti", J[at : at + length].reshape(-1, width, n), r[at : at + length].reshape(-1, width)
+        )
+        at += length
+        m = len(scores)
+        S += scores.T @ scores
+        lags = min(m - 1, int(np.ceil(4.0 * m ** (1 / 2))))
+        padded = np.fft.rfft(scores, 2 * m, axis=0)
+        S += _lags(padded, lags)
+    C = inverse @ inverse.T
+    return C @ S @ C
+
+
+def _lags(spectrum: np.ndarray, lags: int) -> np.ndarray:
+    """Σ_l w_l (Γ_l + Γ_lᵀ), by Fourier transforms, for every pair of columns."""
+    n = spectrum.shape[1]
+    weights = 1.0 - np.arange(1, lags + 1) / (lags + 1)
+    total = np.zeros((n, n))
+    for i in range(n):
+        crossed = np.fft.irfft(np.conj(spectrum[:, i : i + 1]) * spectrum, axis=0)[1 : lags + 1]
+        total[i] = weights @ crossed
+    return total + total.T
