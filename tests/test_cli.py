@@ -25,7 +25,14 @@ def mechid(*arguments, cwd=None):
         (["study", "loop6", "--set", "dt=fast"], "Setting dt takes a number, not 'fast'"),
         (["study", "loop6", "--set", "dt"], "--set takes key=value, not 'dt'"),
         (["study", "loop6", "--set", "dt=-1"], "dt must be positive"),
-        (["study", "loop6", "--set", "steps=-5"], "steps must be ≥ 0"),
+        (["study", "loop6", "--set", "steps=-5"], "steps must be ≥ 2"),
+        (
+            ["study", "loop6", "--set", "variant=long"],
+            "no variant named 'long'. Valid: short, damped, undamped.",
+        ),
+        (["study", "loop6", "--set", "solver=newton"], "There is no solver named 'newton'."),
+        (["study", "baxter-loop", "--set", "links=7"], "Setting links must be an even number ≥ 4, not 7."),
+        (["study", "baxter-loop", "--set", "cost=energy"], "There is no cost named 'energy'."),
         (["stuudy"], "No such command"),
         (["show", "arm.urdf"], "There is no file 'arm.urdf'."),
         (["simulate", "arm.urdf", "--time", "1"], "There is no file 'arm.urdf'."),
@@ -39,19 +46,19 @@ def test_mistakes_are_one_sentence_and_exit_code_2(arguments, words, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_loop6_agrees_with_the_reference_and_ends_with_json(reference, tmp_path):
-    done = mechid("study", "loop6", "--quick", "--json", cwd=tmp_path)
+def test_trajectories_agree_with_the_reference_and_end_with_json(reference, tmp_path):
+    done = mechid("study", "trajectories", "--quick", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     result = json.loads(lines[-1])
     assert len(lines) == 1
-    assert result["study"] == "loop6"
+    assert result["study"] == "trajectories"
     assert all(run["difference"]["q"] < 1e-8 for run in result["runs"])
 
 
 def test_without_the_reference_folder_the_study_says_so(tmp_path, monkeypatch):
     monkeypatch.setenv("MECHID_REFERENCE", str(tmp_path / "nowhere"))
-    done = mechid("study", "loop6", "--quick", "--set", "steps=20", cwd=tmp_path)
+    done = mechid("study", "trajectories", "--quick", "--set", "steps=20", cwd=tmp_path)
     assert done.returncode == 0
     assert "Nothing to compare with" in done.stdout
 
@@ -70,6 +77,14 @@ def test_help_lists_the_studies():
     done = mechid("study", "list")
     assert done.returncode == 0
     assert all(name in done.stdout for name in ("loop6", "steppers", "drift"))
+
+
+def test_help_of_a_study_lists_its_settings():
+    done = mechid("study", "loop6", "--help")
+    assert done.returncode == 0
+    assert "truth.kappa_theta=20.0" in done.stdout
+    assert "where the search begins" in done.stdout
+    assert "--quick" in done.stdout
 
 
 PENDULUM = """

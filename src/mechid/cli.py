@@ -35,19 +35,26 @@ def _about(
     """Identify the physical parameters of mechanisms from logs of their motion."""
 
 
-@app.command()
+@app.command(add_help_option=False)
 def study(
-    name: Annotated[str, typer.Argument(help="which study; `list` names them all")],
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="which study; `list` names them all")] = "",
     json: Annotated[bool, typer.Option("--json", help="end with one line of JSON")] = False,
     quick: Annotated[bool, typer.Option("--quick", help="a small version")] = False,
     change: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, what the study assumes")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="folder for figures (default out/NAME)")] = None,
+    help: Annotated[bool, typer.Option("--help", help="this page; with a NAME also its settings")] = False,
 ) -> None:
     """Run one of the papers' experiments and print its figures beside ours."""
-    from mechid.studies.study import STUDIES, describe_settings, run_study
+    from mechid.studies.study import STUDIES, describe_settings, describe_study, run_study
 
+    if help or not name:
+        print(context.get_help())
+        if name and name != "list":
+            print(describe_study(name))
+        return
     if name == "list":
         for key, text in STUDIES.items():
             print(f"{key:10} {text}")
@@ -130,6 +137,37 @@ def simulate(
         told = f" What came before it is in {out}." if out else ""
         print(f"mechid: {summary['outcome']}{told}", file=sys.stderr)
         raise typer.Exit(code)
+
+
+@app.command()
+def fit(
+    file: Annotated[Path, typer.Argument(metavar="STUDY", help="a study file, TOML")],
+    out: Annotated[
+        Path | None, typer.Option(help="folder for the results, in the place of the study's")
+    ] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, in the place of an entry")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on where an unfinished run ended")] = False,
+    plot: Annotated[bool, typer.Option("--plot/--no-plot", help="draw figures")] = True,
+    quiet: Annotated[bool, typer.Option("--quiet", help="tell only how it ended")] = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="end with one line of JSON, words on the error stream")
+    ] = False,
+) -> None:
+    """Find the parameters of a mechanism that explain logs of its motion, as a study file asks."""
+    from mechid.jobs.fit import run_fit
+    from mechid.jobs.study_file import read_study
+    from mechid.report.fit_files import as_json
+    from mechid.report.screen import screen
+
+    study = read_study(file, change or [])
+    done = run_fit(study, screen(quiet=json), out=out, resume=resume, quiet=quiet, plots=plot)
+    if json:
+        print(as_json(done.result))
+    if done.code:
+        print(f"mechid: {done.fit.outcome}", file=sys.stderr)
+        raise typer.Exit(done.code)
 
 
 def main() -> None:

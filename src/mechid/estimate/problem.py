@@ -23,6 +23,7 @@ from mechid.dynamics.tree import Array
 from mechid.estimate.samples import Form, Group
 from mechid.estimate.shooting import Linear, Run, Shooting
 from mechid.estimate.solvers.problem import Point, Quadratic
+from mechid.estimate.start import FirstState, Tangents
 from mechid.model.parameters import Parameters
 
 Noise = tuple[tuple[np.ndarray, ...], ...]
@@ -79,7 +80,10 @@ class ShootingProblem:
         return np.concatenate([rows, np.zeros((len(A), self.size - self.free.size))], 1), room
 
     def shown(self, y: np.ndarray) -> tuple[float, ...]:
-        return tuple(np.asarray(self.free.physical_numbers(y[: self.free.size])).tolist())
+        theta = y[: self.free.size]
+        if not any(p.body for p in self.free.entries):
+            return tuple(self.free.numbers_with_slopes(theta)[0].tolist())
+        return tuple(np.asarray(self.free.physical_numbers(theta)).tolist())
 
     # Cost
 
@@ -98,7 +102,7 @@ class ShootingProblem:
             return s.run(theta, y[self.places[i]], self.noise[i], model)
 
         runs = _each(one, range(len(self.shootings)))
-        cost = sum(r.cost for r in runs) + 0.5 * float(np.sum(self._prior(y)[0] ** 2))
+        cost = sum(r.cost for r in runs) + 0.5 * float(np.sum(self._prior_residuals(y) ** 2))
         violation = 0.0
         if np.isfinite(cost) and any(f is not None for f in self.follows):
             violation = float(np.abs(self._gaps(y, runs)).sum())
@@ -126,7 +130,7 @@ class ShootingProblem:
                 C.append(end)
                 r, J = r[: len(r) - count], J[: len(J) - count]
             parts.append((r, J))
-        parts.append(self._prior(point.y))
+        parts.append(self._prior(point.y, [x.start for x in self.linear(point)]))
         return (
             np.concatenate([r for r, _ in parts]),
             np.concatenate([J for _, J in parts]),
@@ -139,7 +143,7 @@ class ShootingProblem:
         C, c = [], []
         for i, (linear, place) in enumerate(zip(self.linear(point), self.places, strict=True)):
             at = np.r_[0:nt, place]
-            r, J = linear
+            r, J, _ = linear
             follower = self._follower(i)
             if follower is not None:
                 # the last group shows where the segment ends
@@ -151,7 +155,7 @@ class ShootingProblem:
                 r, J = r[: len(r) - count], J[: len(J) - count]
             H[np.ix_(at, at)] += J.T @ J
             g[at] += J.T @ r
-        r, J = self._prior(point.y)
+        r, J = self._prior(point.y, [x.start for x in self.linear(point)])
         return Quadratic(
             H + J.T @ J,
             g + J.T @ r,
@@ -162,10 +166,12 @@ class ShootingProblem:
     def gradient(self, point: Point) -> np.ndarray:
         if self.gradients == "forward" and self.least_squares:
             return self.quadratic(point).g
-        g = np.zeros(self.size)
+        g, starts = np.zeros(self.size), []
         for s, run, noise, place in zip(self.shootings, point.runs, self.noise, self.places, strict=True):
-            g[np.r_[0 : self.free.size, place]] += s.gradient(run, noise)
-        r, J = self._prior(point.y)
+            own, start = s.gradient(run, noise)
+            g[np.r_[0 : self.free.size, place]] += own
+            starts.append(start)
+        r, J = self._prior(point.y, starts)
         return g + J.T @ r
 
     def _placed(self, J: np.ndarray, place: slice) -> np.ndarray:
@@ -177,29 +183,39 @@ class ShootingProblem:
 
     # Priors
 
-    def _prior(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Residuals of priors and their derivatives."""
+    def _prior_residuals(self, y: np.ndarray) -> np.ndarray:
+        theta = y[: self.free.size]
+        mean, std = self.free.priors
+        known = np.flatnonzero(np.isfinite(std))
+        r = [((self.free.numbers_with_slopes(theta)[0] - mean) / std)[known]]
+        for i, chosen, first in self._believed:
+            found = first.at(self.free.bind(theta), y[self.places[i]])
+            gap = np.full(2 * len(first.q), np.inf) if found is None else np.concatenate(found) - first.mean
+            r.append(gap[chosen] / first.std[chosen])
+        return np.concatenate(r)
+
+    def _prior(self, y: np.ndarray, starts: list[Tangents]) -> tuple[np.ndarray, np.ndarray]:
+        """Residuals of priors and their derivatives, given how first states move."""
         nt = self.free.size
         theta = y[:nt]
-        mean, std = self.free.priors
-        numbers, slopes = self.free.numbers_with_slopes(theta)
+        _, std = self.free.priors
         known = np.flatnonzero(np.isfinite(std))
-        r = [((numbers - mean) / std)[known]]
+        _, slopes = self.free.numbers_with_slopes(theta)
         J = [np.diag(np.concatenate([slopes / std, np.zeros(self.size - nt)]))[known]]
-        for i, s in enumerate(self.shootings):
-            first = s.first
-            chosen = np.flatnonzero(np.isfinite(first.std))
-            if not len(chosen) or self.follows[i] is not None:
-                continue
-            model = self.free.bind(theta)
-            found = first.at(model, y[self.places[i]])
-            if found is None:
-                continue
-            r.append((np.concatenate(found) - first.mean)[chosen] / first.std[chosen])
-            by = s.start_slopes(theta, model, *found)
-            rows = np.concatenate([by.q, by.v])[chosen] / first.std[chosen][:, None]
+        for i, chosen, first in self._believed:
+            rows = np.concatenate([starts[i].q, starts[i].v])[chosen] / first.std[chosen][:, None]
             J.append(self._placed(rows, self.places[i]))
-        return np.concatenate(r), np.concatenate(J)
+        return self._prior_residuals(y), np.concatenate(J)
+
+    @property
+    def _believed(self) -> list[tuple[int, np.ndarray, FirstState]]:
+        """Experiments that believe something of their first state: which, and of which coordinates and rates."""
+        found = []
+        for i, (s, before) in enumerate(zip(self.shootings, self.follows, strict=True)):
+            chosen = np.flatnonzero(np.isfinite(s.first.std))
+            if len(chosen) and before is None:
+                found.append((i, chosen, s.first))
+        return found
 
     # Continuity
 

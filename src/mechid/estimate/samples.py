@@ -12,6 +12,8 @@ from mechid.errors import MechidError, unknown
 from mechid.estimate.experiment import Experiment
 from mechid.model.mechanism import Mechanism
 
+MOST = 1e8
+"""steps"""
 NEAR = 1e-6
 """of a step: a sample this close to a step's end counts as there"""
 
@@ -79,7 +81,12 @@ def grid(experiment: Experiment, stepper: Stepper) -> Grid:
     if dt.ndim == 1:
         return Grid(start + np.concatenate([[0.0], np.cumsum(dt)]))
     # a last sample just beyond a step's end still belongs to it
-    steps = int(np.ceil((end - start) / float(dt) - 1e-3))
+    steps = (end - start) / float(dt) - 1e-3
+    if steps > MOST:
+        raise MechidError(
+            f"Experiment '{name}' would take {steps:.3g} steps of {dt:g} s: more than {MOST:g}."
+        )
+    steps = int(np.ceil(steps))
     if steps < 1:
         raise MechidError(
             f"The span of experiment '{name}' ({end - start:g} s) is shorter than dt = {dt:g} s."
@@ -174,7 +181,7 @@ def _held(channel: Channel, t: np.ndarray, hold: str, who: str, name: str) -> np
     if not len(time):
         raise MechidError(f"Channel '{name}' of experiment '{who}' has no values.")
     usual = np.median(np.diff(channel.time)) if len(channel.time) > 1 else np.inf
-    step = t[1] - t[0]
+    step = t[1] - t[0] if len(t) > 1 else 0.0
     allowed = max(2.5 * usual, step) * (1 + 1e-9)
     for i in np.flatnonzero(np.diff(time) > allowed):
         a, b = time[i], time[i + 1]

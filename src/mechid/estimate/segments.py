@@ -8,13 +8,18 @@ that no guess of unmeasured states is needed, and changes can grow over the leng
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import jax
 import numpy as np
 
+from mechid.compile import jit
 from mechid.dynamics.feedback import Feedback
+from mechid.dynamics.model import Model
+from mechid.dynamics.stepper import Stepper
+from mechid.dynamics.tree import Array
 from mechid.errors import MechidError
 from mechid.estimate.experiment import Start
 from mechid.estimate.problem import ShootingProblem, with_end
@@ -130,14 +135,14 @@ def _end(run: Any) -> tuple[np.ndarray, np.ndarray]:
     """Coordinates and rates after the last step of a run."""
     plan = run.course.plan
     *_, stretch = run.course.stretches()
-    stepper, model = plan.stepper, plan.model
-    x = _state(stretch.states, -1)
-    q = np.asarray(stepper.positions(model, x))
-    before = np.asarray(stepper.positions(model, _state(stretch.states, -2)))
+    before, last = (jax.tree.map(lambda a, i=i: a[i], stretch.states) for i in (-2, -1))
     h = float(run.course.t[-1] - run.course.t[-2])
-    driven = np.asarray(model.driven)
-    return q, np.asarray(stepper.velocities(model, x, stretch.u[-1], ((q - before) / h)[driven]))
+    q, v = _end_of(plan.stepper, plan.model, before, last, stretch.u[-1], h)
+    return np.asarray(q), np.asarray(v)
 
 
-def _state(states: Any, i: int) -> Any:
-    return jax.tree.map(lambda a: a[i], states)
+@partial(jit, once=True)
+def _end_of(stepper: Stepper, model: Model, before: Any, x: Any, u: Array, h: Array) -> tuple[Array, Array]:
+    q = stepper.positions(model, x)
+    driven = ((q - stepper.positions(model, before)) / h)[model.driven]
+    return q, stepper.velocities(model, x, u, driven)

@@ -27,7 +27,7 @@ from mechid.errors import MechidError
 from mechid.estimate.experiment import Experiment
 from mechid.estimate.residuals import Loss, pulled, residual_slopes, residuals
 from mechid.estimate.samples import Grid, Group
-from mechid.estimate.start import FirstState
+from mechid.estimate.start import FirstState, Tangents
 from mechid.model.parameters import Parameters
 
 
@@ -53,6 +53,8 @@ class Linear(NamedTuple):
 
     r: np.ndarray
     J: np.ndarray
+    start: Tangents
+    """how the first coordinates and rates move"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,10 +156,10 @@ class Shooting:
                     )
         n = start.x.shape[-1]
         J = [np.concatenate([x.reshape(-1, n) for x in rows]) for rows in parts]
-        return Linear(np.concatenate([r.reshape(-1) for r in run.residuals]), np.concatenate(J))
+        return Linear(np.concatenate([r.reshape(-1) for r in run.residuals]), np.concatenate(J), start)
 
-    def gradient(self, run: Run, noise: tuple[np.ndarray, ...]) -> np.ndarray:
-        """∂J/∂(θ, ξ), by the adjoint."""
+    def gradient(self, run: Run, noise: tuple[np.ndarray, ...]) -> tuple[np.ndarray, Tangents]:
+        """∂J/∂(θ, ξ), by the adjoint; and how the first coordinates and rates move."""
         course = self._course(run)
         tangent, start = self._tangents(run)
         weights = self.weights(noise)
@@ -179,7 +181,7 @@ class Shooting:
             gradient[:own] += np.tensordot(bar, slope, bar.ndim)
         if self.loss.running is not None:
             gradient[: self.free.size] += direct * self.free.numbers_with_slopes(run.theta)[1]
-        return gradient
+        return gradient, start
 
     def compile(self, theta: np.ndarray, noise: tuple[np.ndarray, ...], *, adjoint: bool) -> None:
         """Compile all that a fit will call, on all cores, by running it over a single step."""
@@ -237,18 +239,11 @@ class Shooting:
             raise MechidError(f"There is no derivative where the simulation fails: {run.failure}")
         return run.course
 
-    def _tangents(self, run: Run) -> tuple[list[Any], Any]:
+    def _tangents(self, run: Run) -> tuple[list[Any], Tangents]:
         tangent = tangent_of(self.free, run.theta)
         assert run.course is not None
         x, t = run.course.plan.state, float(self.grid.t[0])
         return tangent, self.first.slopes(self.stepper, run.model, tangent, x, run.q, run.v, t)
-
-    def start_slopes(self, theta: np.ndarray, model: Model, q: np.ndarray, v: np.ndarray) -> Any:
-        """Derivatives of the first coordinates and rates by (θ, ξ)."""
-        u, t = jnp.zeros(model.nu), jnp.asarray(self.grid.t[0])
-        x = self.stepper.initial(model, jnp.asarray(q), jnp.asarray(v), u, t)
-        tangent = tangent_of(self.free, theta)
-        return self.first.slopes(self.stepper, model, tangent, x, q, v, float(self.grid.t[0]))
 
     def _pulled(self, theta: np.ndarray, model: Model, weights: list[np.ndarray], stretch: Stretch) -> Any:
         last = stretch.first + stretch.steps == self.grid.steps

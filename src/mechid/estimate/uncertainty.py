@@ -8,6 +8,7 @@ correlated in time, a sandwich estimate with the residuals' own correlations (Ne
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -15,8 +16,11 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
+from mechid.compile import jit
+from mechid.dynamics.tree import Array
 from mechid.estimate.problem import ShootingProblem
 from mechid.estimate.solvers.problem import Point
+from mechid.model.parameters import Parameters
 
 TOLD = 1e-8
 """singular values below this part of the largest, of sensitivities scaled to unit columns, count as zero"""
@@ -41,7 +45,9 @@ def uncertainty(problem: ShootingProblem, point: Point) -> Uncertainty:
     free, n = problem.free, problem.size
     nt = free.size
     notes: list[str] = []
-    slope = np.asarray(jax.jacfwd(free.physical_numbers)(jnp.asarray(point.y[:nt])))
+    slope = np.diag(free.numbers_with_slopes(point.y[:nt])[1])
+    if any(p.body for p in free.entries):
+        slope = np.asarray(_physical_slope(free, jnp.asarray(point.y[:nt])))
     if not problem.least_squares:
         nothing = np.full((nt, nt), np.inf)
         notes.append("A cost of your own has no standard deviations: they belong to weighted squares.")
@@ -167,3 +173,8 @@ def _lags(spectrum: np.ndarray, lags: int) -> np.ndarray:
         crossed = np.fft.irfft(np.conj(spectrum[:, i : i + 1]) * spectrum, axis=0)[1 : lags + 1]
         total[i] = weights @ crossed
     return total + total.T
+
+
+@partial(jit, once=True, static_argnums=(0,))
+def _physical_slope(free: Parameters, theta: Array) -> Array:
+    return jax.jacfwd(free.physical_numbers)(theta)

@@ -59,6 +59,29 @@ def four_bar(damping: float = 0.0) -> Mechanism:
     )
 
 
+def furuta(
+    inertia_arm: float = 3e-3,
+    inertia_pendulum: float = 4e-3,
+    damping_arm: float = 1e-3,
+    damping_pendulum: float = 1e-4,
+) -> Mechanism:
+    """A Furuta pendulum (Marklund, Appendix G): an arm turning about the vertical, a pendulum about the arm.
+
+    Sizes and masses are the paper's; inertias (kg·m²) are about the centres of mass, of the arm about the vertical,
+    of the pendulum about its hinge. The pendulum hangs at 0.
+    """
+    return (
+        Mechanism("furuta", gravity=(0, 0, -9.82))
+        .body("arm", mass=0.238, com=(0.128, 0, 0), inertia=(1e-4, 3e-3, inertia_arm))
+        .revolute("turn", "world", "arm", axis="z")
+        .body("pendulum", mass=0.428, com=(0, 0, -0.092), inertia=(inertia_pendulum, 4e-3, 1e-4))
+        .revolute("swing", "arm", "pendulum", axis="x", origin=(0.248, 0, 0))
+        .damper("turn", damping=damping_arm)
+        .damper("swing", damping=damping_pendulum)
+        .torque("turn")
+    )
+
+
 FOUR_BAR_GUESS = {"a": -0.9, "b": 0.5, "c": -1.1}
 """near a configuration that closes it; hold a"""
 

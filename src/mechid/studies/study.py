@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
 from mechid.errors import MechidError, unknown
+from mechid.report.screen import screen, table
 
 Settings = dict[str, Any]
 
 STUDIES = {
     "loop6": "the stiffnesses of a loop of six links, as in the draft; 20 s damped; 20 s by multiple shooting",
     "baxter-loop": "a robot arm feels the stiffness of a flexible loop: 219 minutes in the paper",
+    "matrix": "one log through every estimator and every stepper: one program, one table",
+    "touch": "what one contact point cannot tell of a loop, and what a second arm or an external sensor adds",
+    "repetitions": "masses, inertias, lengths, damping: how often the truth lies within three standard deviations",
     "trajectories": "the six-link loop beside another engine's trajectories",
     "steppers": "every stepper on every small mechanism: one motion, observed orders of convergence",
     "drift": "energy and loop drift beside explicit Euler and RK4: why a variational integrator",
@@ -36,15 +39,12 @@ class Study:
     result: dict[str, Any] = field(default_factory=dict)
 
     def say(self, sentence: str) -> None:
-        self.console.print(sentence, highlight=False, soft_wrap=True)
+        self.console.print(sentence, soft_wrap=True)
 
-    def table(self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-        table = Table(title=title, title_justify="left", title_style="bold")
-        for i, column in enumerate(columns):
-            table.add_column(column, justify="left" if i == 0 else "right")
-        for row in rows:
-            table.add_row(*row)
-        self.console.print(table)
+    def table(
+        self, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1
+    ) -> None:
+        table(self.console, title, columns, rows, left=left)
 
     def figure_path(self, name: str) -> Path:
         self.out.mkdir(parents=True, exist_ok=True)
@@ -66,7 +66,7 @@ def run_study(
     for change in changes:
         _set(name, settings, change)
     # words go to the error stream when a program reads the other one
-    console = Console(stderr=as_json, width=None)
+    console = screen(quiet=as_json)
     study = Study(name, out or Path("out") / name, console, {"study": name})
     module.run(settings, study)
     study.result["settings"] = settings

@@ -1,0 +1,1 @@
+"""What the command line does with a file of wishes: it is read, checked, run, and its results are written."""

@@ -1,0 +1,225 @@
+"""`read_study`: what a study file asks for: a mechanism, its free parameters, logs, a stepper and a solver.
+
+    study = read_study(Path("study.toml"))
+    simulation_error(study.mechanism, study.stepper, study.experiments, study.free, study.solver)
+
+What can be wrong without simulating is found here, and told with the line of the entry. Keys: docs/fitting.md.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mechid.dynamics.bdf import BDF
+from mechid.dynamics.spook import Spook
+from mechid.dynamics.stepper import Stepper
+from mechid.dynamics.variational import FORCES, RULES, Variational
+from mechid.errors import choices
+from mechid.estimate.experiment import Experiment
+from mechid.estimate.solvers.lbfgsb import LBFGSB
+from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
+from mechid.estimate.solvers.steepest_descent import SteepestDescent
+from mechid.jobs.entries import Entry, EntryFile, read_entries
+from mechid.jobs.study_logs import check_experiment, read_experiment
+from mechid.model.mechanism import Mechanism
+from mechid.model.parameter import TRANSFORMS
+from mechid.model.parameters import Parameters
+from mechid.model.reading import ACTUATORS, read_mechanism
+
+KEYS = ("model", "actuators", "estimator", "out", "stepper", "solver", "log", "parameters", "limit")
+ESTIMATORS = ("simulation-error",)
+STEPPERS = ("variational", *(f"bdf{m}" for m in range(1, 7)), "spook")
+SOLVERS: dict[str, Any] = {
+    "levenberg-marquardt": LevenbergMarquardt,
+    "steepest-descent": SteepestDescent,
+    "lbfgsb": LBFGSB,
+}
+PARAMETER = ("start", "bounds", "prior", "transform", "unit", "ties")
+
+
+@dataclass(frozen=True, eq=False)
+class Study:
+    """A study file without mistakes."""
+
+    file: EntryFile
+    model: Path
+    """the URDF or MJCF file"""
+    mechanism: Mechanism
+    free: Parameters
+    stepper: Stepper
+    solver: Any
+    experiments: tuple[Experiment, ...]
+    logs: tuple[Path, ...]
+    """their files"""
+    estimator: str
+    out: Path
+    """where results go"""
+
+    @property
+    def name(self) -> str:
+        return self.file.path.stem
+
+
+def read_study(path: Path, changes: Sequence[str] = ()) -> Study:
+    """The study that a file describes; `changes` are key=value in the place of its own entries."""
+    file = read_entries(path, changes)
+    root = file.root
+    given = root.table(KEYS, needs=("model", "stepper", "log", "parameters"))
+    estimator = given["estimator"].text(ESTIMATORS) if "estimator" in given else ESTIMATORS[0]
+    out = Path(given["out"].text()) if "out" in given else Path("out") / path.stem
+    stepper, solver = _stepper(given["stepper"]), _solver(root.get("solver"))
+    model, mechanism = _mechanism(root)
+    free = _limited(root.get("limit"), _parameters(given["parameters"], mechanism))
+    logs = given["log"].tables()
+    read = [read_experiment(entry, mechanism, path.parent) for entry in logs]
+    if not logs:
+        raise given["log"].error("A study needs at least one [[log]].")
+    names = [experiment.name for experiment, _ in read]
+    for i, (name, entry) in enumerate(zip(names, logs, strict=True)):
+        if name in names[:i]:
+            raise entry.error(
+                f"Two logs are called '{name}': give each a name of its own with the key 'name'."
+            )
+    with given["stepper"].blamed():
+        stepper.check(free.bind(free.theta0), 1)
+    for entry, (experiment, _) in zip(logs, read, strict=True):
+        check_experiment(entry, experiment, free, stepper)
+    experiments, files = zip(*read, strict=True)
+    return Study(file, model, mechanism, free, stepper, solver, experiments, files, estimator, out)
+
+
+def _mechanism(root: Entry) -> tuple[Path, Mechanism]:
+    entry = root["model"]
+    actuators = root.get("actuators")
+    inputs = "torque" if actuators is None else actuators.text(ACTUATORS, "kind of actuators")
+    path = root.file.path.parent / entry.text()
+    with entry.blamed():
+        return path, read_mechanism(path, actuators=inputs).checked()
+
+
+# How it is stepped and solved
+
+
+def _stepper(entry: Entry) -> Stepper:
+    common = ("kind", "dt")
+    tolerances = ("absolute_tolerance", "relative_tolerance")
+    extra = {
+        "variational": ("rule", "forces", *tolerances),
+        "spook": ("compliance", "rotational_compliance", "relaxation_time"),
+        **{f"bdf{m}": tolerances for m in range(1, 7)},
+    }
+    every = dict.fromkeys(k for keys in extra.values() for k in keys)
+    entry.table((*common, *every), needs=("dt",))
+    kind = entry["kind"].text(STEPPERS, "stepper") if "kind" in entry else "variational"
+    given = entry.table(None)
+    for key in given:
+        if key not in (*common, *extra[kind]):
+            valid = choices((*common, *extra[kind]))
+            raise given[key].error(f"A {kind} stepper has no key '{key}'; valid: {valid}.")
+    options: dict[str, Any] = {"dt": given["dt"].number(above=0.0)}
+    for key in (k for k in given if k in extra[kind]):
+        words = {"rule": tuple(RULES), "forces": FORCES}.get(key)
+        options[key] = given[key].number(least=0.0) if words is None else given[key].text(words)
+    if kind == "variational":
+        return Variational(**{"forces": "balanced", **options})
+    return Spook(**options) if kind == "spook" else BDF(order=int(kind[3:]), **options)
+
+
+def _solver(entry: Entry | None) -> Any:
+    if entry is None:
+        return LevenbergMarquardt()
+    kinds = {kind: {f.name: f for f in dataclasses.fields(made)} for kind, made in SOLVERS.items()}
+    entry.table(("kind", *dict.fromkeys(k for keys in kinds.values() for k in keys)))
+    kind = entry["kind"].text(tuple(SOLVERS), "solver") if "kind" in entry else "levenberg-marquardt"
+    options = {}
+    for key, e in entry.table(None).items():
+        if key == "kind":
+            continue
+        if key not in kinds[kind]:
+            valid = choices(("kind", *kinds[kind]))
+            raise e.error(f"The solver {kind} has no key '{key}'; valid: {valid}.")
+        options[key] = e.whole() if kinds[kind][key].type == "int" else e.number(least=0.0)
+    return SOLVERS[kind](**options)
+
+
+# What is free
+
+
+def _parameters(entry: Entry, mechanism: Mechanism) -> Parameters:
+    free = Parameters(mechanism)
+    for key, e in entry.table().items():
+        if key == "inertia":
+            for body, place in zip(e.texts(), _each(e), strict=True):
+                with place.blamed():
+                    free = free.free_inertia(body)
+        else:
+            free = _freed(free, key, e)
+    if not free.size:
+        raise entry.error('No parameter is free: name at least one, "elbow.damping" = {start = 0.1}.')
+    return free
+
+
+def _each(entry: Entry) -> list[Entry]:
+    return [entry] if isinstance(entry.value, str) else entry.list()
+
+
+def _freed(free: Parameters, key: str, entry: Entry) -> Parameters:
+    """One line of [parameters]: an address or a pattern, or a name that ties several."""
+    if not isinstance(entry.value, dict):
+        start = entry.number()
+        with entry.blamed():
+            return free.free(key, start=start)
+    given = entry.table(PARAMETER)
+    options: dict[str, Any] = {}
+    if "start" in given:
+        options["start"] = given["start"].number()
+    if "bounds" in given:
+        options["bounds"] = tuple(given["bounds"].numbers(2, finite=False))
+    if "prior" in given:
+        options["prior"] = tuple(given["prior"].numbers(2))
+    if "transform" in given:
+        options["transform"] = given["transform"].text(TRANSFORMS)
+    if "unit" in given:
+        options["unit"] = given["unit"].text()
+    if "ties" not in given:
+        with entry.blamed():
+            return free.free(key, **options)
+    ties, factors = given["ties"], {}
+    if isinstance(ties.value, dict):
+        factors = {address: e.number() for address, e in ties.table().items()}
+    else:
+        for address, place in zip(ties.texts(), _each(ties), strict=True):
+            if address in factors:
+                raise place.error(f"'{address}' is tied twice.")
+            factors[address] = 1.0
+    units: list[str] = []
+    for address in factors:
+        with (ties[address] if isinstance(ties.value, dict) else ties).blamed():
+            units += [a.unit for a in free.lowering.layout.find(address)]
+    if "unit" not in options:
+        if len(set(units)) > 1:
+            told = choices(dict.fromkeys(u or "none" for u in units))
+            raise ties.error(
+                f"Parameter '{key}' would tie numbers of different units ({told}): give it a 'unit'."
+            )
+        options["unit"] = units[0] if units else ""
+    with entry.blamed():
+        return free.tie(key, factors, **options)
+
+
+def _limited(entry: Entry | None, free: Parameters) -> Parameters:
+    for e in entry.tables() if entry is not None else ():
+        given = e.table(("factors", "upper"), needs=("factors", "upper"))
+        factors = {name: f.number() for name, f in given["factors"].table().items()}
+        for name, f in given["factors"].table().items():
+            if name not in free.names:
+                with f.blamed():
+                    free.limit({name: 1.0}, upper=0.0)
+        upper = given["upper"].number()
+        with e.blamed():
+            free = free.limit(factors, upper=upper)
+    return free
