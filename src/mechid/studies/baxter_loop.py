@@ -154,7 +154,7 @@ def record(settings: Settings) -> dict[str, np.ndarray]:
         raise MechidError(f"The number of steps must be ≥ 10, not {steps}.")
     arm = loop(by_prefix(settings, "truth"), links, settings)
     start, fine = start_of(arm), DT / 2
-    motion = simulate(arm, Variational(fine), 2 * steps, q=start, inputs=_recorded_motion(arm, fine))
+    motion = simulate(arm, Variational(fine), 2 * steps, q=start, inputs=recorded_motion(arm, fine))
     angles, hand = motion.q[::2, :7], motion.frame("top")[::2, :3, 3]
     torque = motion.inputs.reshape(steps, 2, -1).mean(1)
     rng = np.random.default_rng(int(settings["seed"]))
@@ -192,7 +192,7 @@ def start_of(arm: Mechanism) -> np.ndarray:
     return np.r_[mechanisms.baxter_facts()["q0_arm"], np.zeros(len(arm.coordinates) - 7)]
 
 
-def _recorded_motion(arm: Mechanism, dt: float) -> Any:
+def recorded_motion(arm: Mechanism, dt: float) -> Any:
     """A controller that stretches (z), bends (x, y) and twists the loop, and holds the arm softly."""
     facts = mechanisms.baxter_facts()
     start, weight, gain = (np.array(facts[k]) for k in ("q0_arm", "u_gravity_const", "arm_K"))
@@ -210,6 +210,11 @@ def _hand_slope(arm: Mechanism, q: np.ndarray) -> np.ndarray:
     rates = np.eye(len(q))[:7]
     twists = np.asarray(_twists(arm.lower(), q, rates))[:, arm.frame_names.index("top")]
     return np.concatenate([twists[:, 3:], twists[:, :3]], 1).T
+
+
+def frame_at(arm: Mechanism, name: str, q: np.ndarray) -> np.ndarray:
+    """(4, 4) pose of a frame."""
+    return np.asarray(_poses(arm.lower(), q[None]))[0, arm.frame_names.index(name)]
 
 
 def _hand_path(arm: Mechanism, angles: np.ndarray) -> np.ndarray:
