@@ -66,9 +66,9 @@ def _loop6() -> Case:
 
 
 def _four_bar() -> Case:
-    m, dt, steps = mechanisms.four_bar(damping=0.05), 0.01, 300
+    m, dt, steps = mechanisms.four_bar(damping=0.05), 0.005, 400
     q = assemble(m, mechanisms.FOUR_BAR_GUESS, hold=["a"])
-    torque = 3.0 * np.sin(2 * np.pi * np.arange(steps)[:, None] * dt * 0.7)
+    torque = 0.5 * np.sin(2 * np.pi * np.arange(steps)[:, None] * dt * 0.7)
     free = (
         Parameters(m)
         .free("coupler.mass", start=1.2, bounds=(0, None))
