@@ -1,15 +1,34 @@
 """mechid: the physical parameters of mechanisms from logs of their motion, with honest uncertainty."""
 
 from mechid.compile import enable_float64
+from mechid.data.log import Channel, Log, log_of, read_log
+from mechid.data.writing import write_log
 from mechid.dynamics.assembly import assemble, project_rates
 from mechid.dynamics.batch import simulate_batch
 from mechid.dynamics.bdf import BDF
+from mechid.dynamics.feedback import feedback
 from mechid.dynamics.linearization import adjoint, sensitivities, transitions
+from mechid.dynamics.sensors import (
+    FunctionSensor,
+    frame_pose,
+    frame_position,
+    frame_velocity,
+    joint_force,
+    joint_position,
+    joint_velocity,
+    reaction,
+)
 from mechid.dynamics.simulate import simulate
 from mechid.dynamics.spook import Spook
 from mechid.dynamics.trajectory import Trajectory
 from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError, SimulationError
+from mechid.estimate.experiment import LQR, Cost, Experiment, Measured, Start, Tracked
+from mechid.estimate.fit import Fit
+from mechid.estimate.simulation_error import simulation_error
+from mechid.estimate.solvers.lbfgsb import LBFGSB
+from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
+from mechid.estimate.solvers.steepest_descent import SteepestDescent
 from mechid.model.geometry import roll_pitch_yaw, rotation_about
 from mechid.model.mechanism import Mechanism
 from mechid.model.parameter import Quantity
@@ -19,24 +38,49 @@ from mechid.model.writing import write_mechanism
 
 __all__ = [
     "BDF",
+    "LBFGSB",
+    "LQR",
+    "Channel",
+    "Cost",
+    "Experiment",
+    "Fit",
+    "FunctionSensor",
+    "LevenbergMarquardt",
+    "Log",
+    "Measured",
     "Mechanism",
     "MechidError",
     "Parameters",
     "Quantity",
     "SimulationError",
     "Spook",
+    "Start",
+    "SteepestDescent",
+    "Tracked",
     "Trajectory",
     "Variational",
     "adjoint",
     "assemble",
     "enable_float64",
+    "feedback",
+    "frame_pose",
+    "frame_position",
+    "frame_velocity",
+    "joint_force",
+    "joint_position",
+    "joint_velocity",
+    "log_of",
     "project_rates",
+    "reaction",
+    "read_log",
     "read_mechanism",
     "roll_pitch_yaw",
     "rotation_about",
     "sensitivities",
     "simulate",
     "simulate_batch",
+    "simulation_error",
     "transitions",
+    "write_log",
     "write_mechanism",
 ]

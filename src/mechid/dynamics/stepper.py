@@ -131,6 +131,20 @@ class Observation(NamedTuple):
     u: Array
 
 
+class Seen:
+    """An `Observation` whose parts are worked out when they are asked for, so that nothing else is compiled."""
+
+    def __init__(self, **parts: Callable[[Seen], Array]) -> None:
+        self._parts = parts
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name not in self._parts:
+            raise AttributeError(name)
+        value = self._parts[name](self)
+        setattr(self, name, value)
+        return value
+
+
 class Stepper(abc.ABC):
     """Base of all steppers: what can be derived from `residual`, `retract` and `local`."""
 
@@ -217,6 +231,11 @@ class Stepper(abc.ABC):
         self, x0: Any, x1: Any, z: Array, u: Array, t: Array, k: Array, s: Array, model: Model
     ) -> Observation:
         """What sensors see at the fraction s of the interval, by cubic interpolation of the ends."""
+        seen = self.seen(x0, x1, z, u, t, k, s, model)
+        return Observation(*(getattr(seen, name) for name in Observation._fields))
+
+    def seen(self, x0: Any, x1: Any, z: Array, u: Array, t: Array, k: Array, s: Array, model: Model) -> Seen:
+        """The same, each part worked out when it is asked for."""
         h = self.step_size(k)
         q0, q1 = self.positions(model, x0), self.positions(model, x1)
         gap = q1 - q0
@@ -225,24 +244,34 @@ class Stepper(abc.ABC):
         q = q0 + s * (h * v0 + s * (3 * gap - h * (2 * v0 + v1) + s * (h * (v0 + v1) - 2 * gap)))
         inner = 2 * (3 * gap - h * (2 * v0 + v1)) + s * 3 * (h * (v0 + v1) - 2 * gap)
         v = v0 + s * inner / h
-        return self._observation(q, v, z, u, t + s * h, h, model)
+        return self._seen(q, lambda: v, z, u, t + s * h, h, model)
 
-    def observe_end(
+    def seen_at_end(
         self, x0: Any, x1: Any, z: Array, u: Array, t: Array, k: Array, s: Array, model: Model
-    ) -> Observation:
+    ) -> Seen:
         """What sensors see at an end of the interval, s = 0 or 1: nothing has to be interpolated."""
         h = self.step_size(k)
         x = jax.tree.map(lambda a, b: jnp.where(s > 0.5, b, a), x0, x1)
-        driven = (self.positions(model, x1) - self.positions(model, x0))[model.driven] / h
-        v = self.velocities(model, x, u, driven)
-        return self._observation(self.positions(model, x), v, z, u, t + s * h, h, model)
 
-    def _observation(
-        self, q: Array, v: Array, z: Array, u: Array, t: Array, h: Array, model: Model
-    ) -> Observation:
-        force = model.terms(q, v, u, t).force
-        frames = model.frame_poses(q), model.frame_twists(q, v)
-        return Observation(t, q, v, *frames, force, self.reactions(z, h, model), u)
+        def rates() -> Array:
+            driven = (self.positions(model, x1) - self.positions(model, x0))[model.driven] / h
+            return self.velocities(model, x, u, driven)
+
+        return self._seen(self.positions(model, x), rates, z, u, t + s * h, h, model)
+
+    def _seen(
+        self, q: Array, rates: Callable[[], Array], z: Array, u: Array, t: Array, h: Array, model: Model
+    ) -> Seen:
+        return Seen(
+            t=lambda _: t,
+            q=lambda _: q,
+            v=lambda _: rates(),
+            frames=lambda _: model.frame_poses(q),
+            twists=lambda o: model.frame_twists(q, o.v),
+            force=lambda o: model.terms(q, o.v, u, t).force,
+            reaction=lambda _: self.reactions(z, h, model),
+            u=lambda _: u,
+        )
 
     def reactions(self, z: Array, h: Array, model: Model) -> Array:
         """Forces of loops, couplings and drives from the multipliers of a step."""

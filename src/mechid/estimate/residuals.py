@@ -143,7 +143,7 @@ def _predicted(
     """The observation at a sample, and its weighted residuals."""
     *around, measured, weight, _ = now
     x0, x1, z, u, t, k, s = around
-    seen = (stepper.observe_end if form.at_ends else stepper.observe)(x0, x1, z, u, t, k, s, model)
+    seen = (stepper.seen_at_end if form.at_ends else stepper.seen)(x0, x1, z, u, t, k, s, model)
     gaps = [
         sensor.difference(sensor.predict(seen, model), measured[a:b])
         for sensor, (a, b) in zip(sensors, pairwise(np.cumsum((0, *form.sizes))), strict=True)

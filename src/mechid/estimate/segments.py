@@ -25,7 +25,6 @@ from mechid.estimate.experiment import Start
 from mechid.estimate.problem import ShootingProblem, with_end
 from mechid.estimate.samples import Grid, Group
 from mechid.estimate.shooting import Shooting
-from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
 from mechid.estimate.solvers.problem import Progress, Solution
 from mechid.estimate.start import FirstState, first_state
 
@@ -37,7 +36,7 @@ def solve_in_segments(
     problem: ShootingProblem, solver: Any, segments: int, progress: Progress | None
 ) -> tuple[ShootingProblem, Solution]:
     """Fit growing parts of all experiments, a segment more each time, then the whole."""
-    if not isinstance(solver, LevenbergMarquardt):
+    if not hasattr(solver, "loosened"):
         raise MechidError("Segments need LevenbergMarquardt: continuity is kept by its equality rows.")
     if isinstance(problem.shootings[0].stepper.dt, np.ndarray):
         raise MechidError("Segments need one constant step size dt.")
@@ -45,7 +44,7 @@ def solve_in_segments(
     first = [parts[0] for parts in cut]
     y = np.concatenate([problem.free.theta0, *(s.first.unknowns for s in first)])
     chains: list[list[Shooting]] = [[s] for s in first]
-    loose = replace(solver, max_iterations=ON_THE_WAY, cost_tolerance=1e-4)
+    loose = solver.loosened(ON_THE_WAY)
     now = _chained(problem, chains)
     trace: tuple[Any, ...] = ()
     for count in range(1, segments + 1):

@@ -8,12 +8,10 @@ Unknowns: the parameters θ, shared by all experiments, and ξ, what is unknown 
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -182,57 +180,6 @@ class Shooting:
         if self.loss.running is not None:
             gradient[: self.free.size] += direct * self.free.numbers_with_slopes(run.theta)[1]
         return gradient, start
-
-    def compile(self, theta: np.ndarray, noise: tuple[np.ndarray, ...], *, adjoint: bool) -> None:
-        """Compile all that a fit will call, on all cores, by running it over a single step."""
-        model = self.free.bind(theta)
-        first = self.first.at(model, self.first.unknowns)
-        assert first is not None
-        short = self.table
-        short = Feedback(short.law, short.rows[:1]) if isinstance(short, Feedback) else short[:1]
-        plan = planned(
-            self.free.mechanism, self.stepper, 1, q=first[0], v=first[1], inputs=short, model=model,
-            t0=float(self.grid.t[0]),
-        )  # fmt: skip
-        window = self.stepper.window
-        nz, nu = self.stepper.nz(model), model.nu
-        stretch = Stretch(
-            0,
-            window - 1,
-            jax.tree.map(lambda a: np.stack([np.asarray(a)] * (window + 1)), plan.state),
-            np.zeros((1, nz)),
-            np.zeros((1, nu)),
-            self.grid.t[:1],
-            plan.driven[None],
-            plan.table,
-        )
-        run = Run(theta, self.first.unknowns, model, None, *first, (), 0.0)
-        groups = tuple(g.first_sample for g in self.groups if g.times)
-        weights = [np.ones(g.values.shape) for g in groups]
-
-        def derivatives() -> None:
-            begun = Course(plan, self.grid.t[:1], 0, None, None, (), 1)
-            tangent, start = self._tangents(run._replace(course=begun))
-            if adjoint:
-                cost = pulled(self.stepper, model, tangent, groups, weights, stretch, self.loss,
-                              self.free.numbers_with_slopes(theta)[0], last=True)  # fmt: skip
-                carry = jnp.zeros((window, self.stepper.nx(model)))
-                backward(self.stepper, model, tangent, plan.controller, stretch, cost.by, carry)
-                return
-            carry = jnp.broadcast_to(start.x, (window, *start.x.shape))
-            for m in forward(self.stepper, model, tangent, plan.controller, stretch, carry):
-                moved = (np.stack([start.x, m.dx[0]]), m.dz, m.du)
-                for g, w in zip(groups, weights, strict=True):
-                    residual_slopes(self.stepper, model, tangent, g, w, stretch, moved, 0)
-
-        def simulation() -> None:
-            course(plan, self.grid.t, keep=self.keep)
-            for g, w in zip(groups, weights, strict=True):
-                residuals(self.stepper, model, g, w, stretch)
-
-        with ThreadPoolExecutor(2) as pool:
-            for job in [pool.submit(derivatives), pool.submit(simulation)]:
-                job.result()
 
     def _course(self, run: Run) -> Course:
         if run.course is None or not np.isfinite(run.cost):

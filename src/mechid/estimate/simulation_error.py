@@ -30,6 +30,7 @@ from mechid.estimate.solvers.problem import Point, Problem, Progress, Solution, 
 from mechid.estimate.start import first_state
 from mechid.estimate.tracking import with_gains, without_gains
 from mechid.estimate.uncertainty import Uncertainty, uncertainty
+from mechid.estimate.warming import warm
 from mechid.model.mechanism import Mechanism
 from mechid.model.parameters import Parameters
 
@@ -75,22 +76,16 @@ def simulation_error(
     noise = tuple(_first_noise(s) for s in shootings)
     adjoint = gradients == "adjoint" and not solver.least_squares
     shootings = [without_gains(s) if s.experiment.feedback is not None else s for s in shootings]
-    shootings[0].compile(free.theta0, noise[0], adjoint=adjoint)
+    warm(shootings[0], adjoint=adjoint)
     compiled = time.perf_counter() - began
     shootings = [with_gains(s) if s.experiment.feedback is not None else s for s in shootings]
-    problem = ShootingProblem(free, tuple(shootings), noise, (None,) * len(shootings), gradients)
+    whole = ShootingProblem(free, tuple(shootings), noise, (None,) * len(shootings), gradients)
     count = 1 if segments is None else int(segments)
-    several = count > 1
-    first = problem.evaluate(problem.start)
-    if not np.isfinite(first.cost) and not several:
-        raise MechidError(f"The starting parameters cannot be simulated. {_why(problem, first)}")
-    if several:
-        problem, solution = solve_in_segments(problem, solver, count, progress)
-    else:
-        problem, solution = _solve(problem, solver, problem.start, progress)
-    # where noise was estimated, the first cost is told in the weights of the last
-    began_at = first.cost if several else problem.evaluate(problem.start).cost
-    finished = _finished(problem, solution, solver, began_at)
+    first = whole.evaluate(whole.start)
+    if not np.isfinite(first.cost) and count < 2:
+        raise MechidError(f"The starting parameters cannot be simulated. {_why(first)}")
+    problem, solution = _solve(whole, solver, count, progress)
+    finished = _finished(problem, solution, solver, _first_cost(whole, first, problem))
     seconds = {"compile": compiled, "run": time.perf_counter() - began - compiled}
     return replace(finished, seconds=seconds)
 
@@ -109,25 +104,29 @@ def shooting(stepper: Stepper, experiment: Experiment, free: Parameters, keep: i
 
 
 def _solve(
-    problem: ShootingProblem, solver: Any, y: np.ndarray, progress: Progress | None
+    problem: ShootingProblem, solver: Any, segments: int, progress: Progress | None
 ) -> tuple[ShootingProblem, Solution]:
     """Solve; where noise is estimated, again with the noise that the residuals show, until it settles."""
     unknown = any(np.isnan(g.std).any() for s in problem.shootings for g in s.groups)
-    if not unknown or not problem.least_squares:
-        return problem, solver.solve(problem, y, progress)
-    trace: tuple[Any, ...] = ()
-    solution = None
-    for _ in range(8):
-        noise = estimated_noise(problem, problem.evaluate(y))
-        problem = replace(problem, noise=noise, memory={})
-        solution = solver.solve(problem, y, progress)
-        trace += solution.trace if not trace else solution.trace[1:]
-        y = solution.point.y
+    settling = unknown and problem.least_squares
+    if segments > 1:
+        problem, solution = solve_in_segments(problem, solver, segments, progress)
+        if not settling:
+            return problem, solution
+    else:
+        if settling:
+            noise = estimated_noise(problem, problem.evaluate(problem.start))
+            problem = replace(problem, noise=noise, memory={})
+        solution = solver.solve(problem, problem.start, progress)
+    trace = solution.trace
+    for _ in range(8 if settling else 0):
         settled = estimated_noise(problem, solution.point)
         pairs = zip(np.concatenate(sum(problem.noise, ())), np.concatenate(sum(settled, ())), strict=True)
         if not solution.converged or all(abs(a - b) <= 0.02 * a for a, b in pairs):
             break
-    assert solution is not None
+        problem = replace(problem, noise=settled, memory={})
+        solution = solver.solve(problem, solution.point.y, progress)
+        trace += solution.trace[1:]
     numbered = tuple(replace(x, number=i) for i, x in enumerate(trace))
     count = plural(solution.iterations, "iteration")
     outcome = solution.outcome.replace(f"after {count}", f"after {plural(len(numbered) - 1, 'iteration')}")
@@ -135,15 +134,23 @@ def _solve(
 
 
 def estimated_noise(problem: ShootingProblem, point: Point) -> Any:
-    """The std of each channel: as given, or the root mean square of its residuals."""
+    """The std of each channel: as given, or the root mean square of its residuals, over all segments."""
     if not np.isfinite(point.cost):
         return problem.noise
+    squares: dict[Any, Any] = {}
+    counts: dict[Any, Any] = {}
+    triples = list(zip(problem.shootings, point.runs, problem.noise, strict=True))
+    for s, run, noise in triples:
+        for i, (group, r, std) in enumerate(zip(s.groups, run.residuals, noise, strict=True)):
+            key = (s.experiment.name, group.channels, i)
+            squares[key] = squares.get(key, 0.0) + np.sum((r * std) ** 2, 0)
+            counts[key] = counts.get(key, 0.0) + group.present.sum(0)
     result = []
-    for s, run, noise in zip(problem.shootings, point.runs, problem.noise, strict=True):
+    for s, _, _ in triples:
         stds = []
-        for group, r, std in zip(s.groups, run.residuals, noise, strict=True):
-            count = np.maximum(group.present.sum(0), 1)
-            shown = np.sqrt(np.sum((r * std) ** 2, 0) / count)
+        for i, group in enumerate(s.groups):
+            key = (s.experiment.name, group.channels, i)
+            shown = np.sqrt(squares[key] / np.maximum(counts[key], 1))
             floor = 1e-12 * np.maximum(np.abs(group.values).max(0, initial=0.0), 1e-12)
             stds.append(np.where(np.isnan(group.std), np.maximum(shown, floor), group.std))
         result.append(tuple(stds))
@@ -158,6 +165,18 @@ def _first_noise(s: Shooting) -> tuple[np.ndarray, ...]:
         spread = np.nanstd(seen, axis=0) if g.times else np.ones(len(g.std))
         stds.append(np.where(np.isnan(g.std), np.where(spread > 0, spread, 1.0), g.std))
     return tuple(stds)
+
+
+def _first_cost(whole: ShootingProblem, first: Point, last: ShootingProblem) -> float:
+    """The cost at the start; where noise was estimated, in the weights of the end."""
+    if not whole.least_squares or not np.isfinite(first.cost):
+        return first.cost
+    begun = [noise for noise, before in zip(last.noise, last.follows, strict=True) if before is None]
+    change = 0.0
+    for run, old, new in zip(first.runs, whole.noise, begun, strict=True):
+        for r, a, b in zip(run.residuals, old, new, strict=False):
+            change += 0.5 * float(np.sum((r * a / b) ** 2) - np.sum(r**2))
+    return first.cost + change
 
 
 # What comes out
@@ -310,7 +329,7 @@ def _check_sensors(mechanism: Mechanism, model: Any, experiment: Experiment) -> 
             )
 
 
-def _why(problem: ShootingProblem, point: Point) -> str:
+def _why(point: Point) -> str:
     """What went wrong in the first run that failed."""
     from mechid.dynamics.march import rollout
     from mechid.dynamics.simulate import finished

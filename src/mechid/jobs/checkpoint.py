@@ -12,7 +12,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +147,10 @@ class Watched:
 
     def __post_init__(self) -> None:
         self.gradients, self.least_squares = self.solver.gradients, self.solver.least_squares
+
+    def loosened(self, iterations: int) -> Watched:
+        """For problems on the way to the last one, which are watched too but not begun from a checkpoint."""
+        return replace(self, solver=self.solver.loosened(iterations), begin=None, again=None)
 
     def solve(self, problem: Any, y: np.ndarray, progress: Progress | None = None) -> Solution:
         names = unknown_names(problem)

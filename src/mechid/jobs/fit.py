@@ -132,7 +132,13 @@ def _fitted(study: Study, path: Path, begin: Checkpoint | None, console: Console
     with study.file.root.blamed(), stoppable(interrupted) as stop:
         watched = Watched(study.solver, path, stop, begin, again)
         found = simulation_error(
-            study.mechanism, study.stepper, study.experiments, study.free, watched, progress=tell
+            study.mechanism,
+            study.stepper,
+            study.experiments,
+            study.free,
+            watched,
+            segments=study.segments,
+            progress=tell,
         )
     return replace(found, solver=type(study.solver).__name__)
 

@@ -30,7 +30,18 @@ from mechid.model.parameter import TRANSFORMS
 from mechid.model.parameters import Parameters
 from mechid.model.reading import ACTUATORS, read_mechanism
 
-KEYS = ("model", "actuators", "estimator", "out", "stepper", "solver", "log", "parameters", "limit")
+KEYS = (
+    "model",
+    "actuators",
+    "estimator",
+    "segments",
+    "out",
+    "stepper",
+    "solver",
+    "log",
+    "parameters",
+    "limit",
+)
 ESTIMATORS = ("simulation-error",)
 STEPPERS = ("variational", *(f"bdf{m}" for m in range(1, 7)), "spook")
 SOLVERS: dict[str, Any] = {
@@ -56,6 +67,8 @@ class Study:
     logs: tuple[Path, ...]
     """their files"""
     estimator: str
+    segments: int
+    """parts of multiple shooting"""
     out: Path
     """where results go"""
 
@@ -70,6 +83,7 @@ def read_study(path: Path, changes: Sequence[str] = ()) -> Study:
     root = file.root
     given = root.table(KEYS, needs=("model", "stepper", "log", "parameters"))
     estimator = given["estimator"].text(ESTIMATORS) if "estimator" in given else ESTIMATORS[0]
+    segments = _segments(given.get("segments"), root.get("solver"))
     out = Path(given["out"].text()) if "out" in given else Path("out") / path.stem
     stepper, solver = _stepper(given["stepper"]), _solver(root.get("solver"))
     model, mechanism = _mechanism(root)
@@ -89,7 +103,19 @@ def read_study(path: Path, changes: Sequence[str] = ()) -> Study:
     for entry, (experiment, _) in zip(logs, read, strict=True):
         check_experiment(entry, experiment, free, stepper)
     experiments, files = zip(*read, strict=True)
-    return Study(file, model, mechanism, free, stepper, solver, experiments, files, estimator, out)
+    return Study(file, model, mechanism, free, stepper, solver, experiments, files, estimator, segments, out)
+
+
+def _segments(entry: Entry | None, solver: Entry | None) -> int:
+    if entry is None:
+        return 1
+    count = entry.number(least=1.0)
+    if count != int(count):
+        raise entry.error(f"The number of segments must be whole, not {count:g}.")
+    kind = solver["kind"].text() if solver is not None and "kind" in solver else "levenberg-marquardt"
+    if count > 1 and kind != "levenberg-marquardt":
+        raise entry.error(f"Segments need the solver levenberg-marquardt, not {kind}.")
+    return int(count)
 
 
 def _mechanism(root: Entry) -> tuple[Path, Mechanism]:

@@ -7,13 +7,14 @@ shooting) the step also satisfies their linearisation, and progress is judged by
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mechid.estimate.solvers.problem import (
     Problem,
     Progress,
+    Quadratic,
     Recorder,
     Solution,
     constrained_step,
@@ -36,11 +37,15 @@ class LevenbergMarquardt:
     gradients = "forward"
     least_squares = True
 
+    def loosened(self, iterations: int) -> LevenbergMarquardt:
+        """For a problem on the way to another one: a few iterations, to a rough answer."""
+        return replace(self, max_iterations=min(iterations, self.max_iterations), cost_tolerance=1e-4)
+
     def solve(self, problem: Problem, y: np.ndarray, progress: Progress | None = None) -> Solution:
         watch = Recorder(problem, progress)
         point = watch.evaluate(np.clip(y, problem.lower, problem.upper))
         model = problem.quadratic(point)
-        watch.record(point, model.g, 0.0)
+        watch.record(point, _slope(model), 0.0)
         damping, growth, penalty = self.initial_damping, 4.0, 0.0
         scale = _scale(model.H)
         multipliers = np.zeros(len(model.c))
@@ -83,7 +88,7 @@ class LevenbergMarquardt:
                 point = trial
                 scale = np.maximum(scale, _scale(model.H))
                 damping, growth = damping * max(1 / 30, 1 - (2 * ratio - 1) ** 3), 4.0
-                watch.record(point, model.g, length)
+                watch.record(point, _slope(model), length)
                 continue
             # rounding alone separates the two: nothing is left to gain
             if np.isfinite(trial.cost) and abs(gained) <= 1e-12 * point.cost and closed and length <= 1e-4:
@@ -94,6 +99,13 @@ class LevenbergMarquardt:
         return end(
             False, f"Not converged after {plural(self.max_iterations, 'iteration')}: allow more of them."
         )
+
+
+def _slope(model: Quadratic) -> np.ndarray:
+    """The gradient along what the equality rows leave free."""
+    if not len(model.c):
+        return model.g
+    return model.g - model.C.T @ np.linalg.lstsq(model.C.T, model.g, rcond=None)[0]
 
 
 def _scale(H: np.ndarray) -> np.ndarray:

@@ -1,0 +1,103 @@
+"""Compile all that a fit will call before it begins, on all cores, by running each program over a single step.
+
+Compiling is most of what a user waits for; tracing holds Python's lock, but XLA compiles in parallel. What is
+computed here is thrown away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mechid.dynamics.course import Stretch, course
+from mechid.dynamics.feedback import Feedback
+from mechid.dynamics.linearization import backward, forward, matrices, tangent_of
+from mechid.dynamics.simulate import planned
+from mechid.dynamics.variational import Variational
+from mechid.estimate.experiment import LQR
+from mechid.estimate.residuals import pulled, residual_slopes, residuals
+from mechid.estimate.shooting import Shooting
+
+
+def warm(shooting: Shooting, *, adjoint: bool) -> None:
+    """Compile the simulation of an experiment and its derivatives, forward or adjoint, at the same time."""
+    model = shooting.free.bind(shooting.free.theta0)
+    stretch = _one_step(shooting, model)
+    jobs: list[Callable[[], None]] = [
+        lambda: (_adjoint if adjoint else _forward)(shooting, model, stretch),
+        lambda: _simulation(shooting, model, stretch),
+    ]
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        for job in [pool.submit(job) for job in jobs]:
+            job.result()
+
+
+def _one_step(shooting: Shooting, model: Any) -> Stretch:
+    """A step that leads nowhere."""
+    stepper, first, t = shooting.stepper, shooting.first, shooting.grid.t
+    table = shooting.table.rows if isinstance(shooting.table, Feedback) else shooting.table
+    u = np.zeros(model.nu)
+    state = jax.eval_shape(lambda *a: stepper.initial(model, *a), first.q, first.v, u, t[0])
+    states = jax.tree.map(lambda a: np.zeros((stepper.window + 1, *a.shape)), state)
+    driven = np.zeros((1, model.driven.shape[0]))
+    z = np.zeros((1, stepper.nz(model)))
+    return Stretch(0, stepper.window - 1, states, z, u[None], t[:1], driven, table[:1])
+
+
+def _simulation(shooting: Shooting, model: Any, stretch: Stretch) -> None:
+    first, t = shooting.first, shooting.grid.t
+    plan = planned(
+        shooting.free.mechanism,
+        shooting.stepper,
+        shooting.grid.steps,
+        q=first.q,
+        v=first.v,
+        inputs=shooting.table,
+        model=model,
+        t0=float(t[0]),
+    )
+    course(plan._replace(table=plan.table[:1]), t, keep=shooting.keep)
+    for group, weight in _samples(shooting):
+        residuals(shooting.stepper, model, group, weight, stretch)
+
+
+def _forward(shooting: Shooting, model: Any, stretch: Stretch) -> None:
+    stepper, tangent, start, controller = _begun(shooting, model, stretch)
+    carry = jnp.broadcast_to(start, (stepper.window, *start.shape))
+    for m in forward(stepper, model, tangent, controller, stretch, carry):
+        moved = (np.stack([start, m.dx[0]]), m.dz, m.du)
+        for group, weight in _samples(shooting):
+            residual_slopes(stepper, model, tangent, group, weight, stretch, moved, 0)
+    wanted = shooting.experiment.feedback
+    if wanted is not None and isinstance(wanted.gain, LQR) and isinstance(stepper, Variational):
+        list(matrices(stepper, model, tangent, stretch))
+
+
+def _adjoint(shooting: Shooting, model: Any, stretch: Stretch) -> None:
+    stepper, tangent, _, controller = _begun(shooting, model, stretch)
+    values = shooting.free.numbers_with_slopes(shooting.free.theta0)[0]
+    groups, weights = zip(*_samples(shooting), strict=True)
+    cost = pulled(stepper, model, tangent, groups, list(weights), stretch, shooting.loss, values, last=True)
+    backward(
+        stepper, model, tangent, controller, stretch, cost.by, jnp.zeros((stepper.window, stepper.nx(model)))
+    )
+
+
+def _begun(shooting: Shooting, model: Any, stretch: Stretch) -> tuple[Any, ...]:
+    first, t = shooting.first, float(shooting.grid.t[0])
+    tangent = tangent_of(shooting.free, shooting.free.theta0)
+    x = jax.tree.map(lambda a: a[-1], stretch.states)
+    start = first.slopes(shooting.stepper, model, tangent, x, first.q, first.v, t).x
+    controller = shooting.table.law if isinstance(shooting.table, Feedback) else None
+    return shooting.stepper, tangent, start, controller
+
+
+def _samples(shooting: Shooting) -> list[tuple[Any, np.ndarray]]:
+    """One sample of each group."""
+    groups = [g.first_sample for g in shooting.groups if g.times]
+    return [(g, np.ones(g.values.shape)) for g in groups]
