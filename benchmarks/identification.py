@@ -1,8 +1,8 @@
 """Whole identifications of the flexible loop: `uv run python benchmarks/identification.py [cold] [12] [6]`.
 
-For 12 and for 6 links: cost and gradient (adjoint and forward), one whole fit by Levenberg–Marquardt with its gains, and
-from a cold start: a new process without a compilation cache, the import included, the making of the data not. Then how
-the adjoint gradient grows with the number of parameters. Run it alone on the machine.
+For 12 and for 6 links: cost and gradient (adjoint, forward), one whole fit by Levenberg–Marquardt with its gains,
+and from a cold start: a new process without a compilation cache, the import included, the making of the data not.
+Then how the adjoint gradient grows with the number of parameters. Run it alone on the machine.
 """
 
 from __future__ import annotations
