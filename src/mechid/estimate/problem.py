@@ -103,10 +103,10 @@ class ShootingProblem:
 
         runs = _each(one, range(len(self.shootings)))
         cost = sum(r.cost for r in runs) + 0.5 * float(np.sum(self._prior_residuals(y) ** 2))
-        violation = 0.0
+        gaps = np.zeros(0)
         if np.isfinite(cost) and any(f is not None for f in self.follows):
-            violation = float(np.abs(self._gaps(y, runs)).sum())
-        return Point(y, float(cost), violation, runs)
+            gaps = self._gaps(y, runs)
+        return Point(y, float(cost), gaps, runs)
 
     # Derivatives
 
@@ -140,7 +140,7 @@ class ShootingProblem:
     def quadratic(self, point: Point) -> Quadratic:
         n, nt = self.size, self.free.size
         H, g = np.zeros((n, n)), np.zeros(n)
-        C, c = [], []
+        C = []
         for i, (linear, place) in enumerate(zip(self.linear(point), self.places, strict=True)):
             at = np.r_[0:nt, place]
             r, J, _ = linear
@@ -151,7 +151,6 @@ class ShootingProblem:
                 rows = self._placed(J[len(J) - count :], place)
                 rows[:, self.places[follower]] -= np.eye(count)
                 C.append(rows)
-                c.append(self._end(point.runs[i]) - point.y[self.places[follower]])
                 r, J = r[: len(r) - count], J[: len(J) - count]
             H[np.ix_(at, at)] += J.T @ J
             g[at] += J.T @ r
@@ -160,7 +159,7 @@ class ShootingProblem:
             H + J.T @ J,
             g + J.T @ r,
             np.concatenate([np.zeros((0, n)), *C]),
-            np.concatenate([np.zeros(0), *c]),
+            point.gaps,
         )
 
     def gradient(self, point: Point) -> np.ndarray:

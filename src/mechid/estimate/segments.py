@@ -55,6 +55,11 @@ def solve_in_segments(
             numbered = tuple(replace(x, number=i) for i, x in enumerate(trace))
             return now, replace(solution, trace=numbered)
         now, y = _extended(now, solution, chains, [parts[count] for parts in cut])
+        if not np.isfinite(now.evaluate(y).cost):
+            raise MechidError(
+                f"Segment {count + 1} of {segments} cannot be simulated from where the one before it ends: take "
+                "more segments, or a smaller dt."
+            )
     raise AssertionError
 
 

@@ -53,7 +53,7 @@ ABOUT = {
     "dt": "step, s; 0: 0.005 for short, 0.01 for damped, 0.002 for undamped (which breaks down at larger ones)",
     "steps": "number of steps; 0: 136 for short, 20 s otherwise",
     "damping": "of every joint in the damped variant, N·m·s/rad",
-    "segments": "parts of multiple shooting; 0: 1, for undamped one a second",
+    "segments": "parts of multiple shooting; 0: 1, for undamped two a second",
     "noise": "std of the measured positions, m; −1: none for short, 0.001 otherwise",
     "seed": "of the noise",
 }
@@ -86,7 +86,7 @@ def run(settings: Settings, study: Study) -> None:
         study.say(
             "Step, horizon, link length and the force's axes are inferred: the draft does not give them."
         )
-    segments = int(settings["segments"]) or (max(1, round(steps * dt)) if variant == "undamped" else 1)
+    segments = int(settings["segments"]) or (max(1, round(2 * steps * dt)) if variant == "undamped" else 1)
     fits: dict[str, Fit] = {}
     for name in names:
         study.say(f"{name}:")

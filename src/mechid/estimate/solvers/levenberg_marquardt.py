@@ -1,6 +1,6 @@
 """Levenberg–Marquardt with bounds, linear limits and equality rows: the default.
 
-Each step minimises the Gauss–Newton model plus damping μ ‖D d‖², D the largest column norms seen (Marquardt),
+Each step minimises the Gauss–Newton model plus damping μ ‖D d‖², D the column norms (Marquardt),
 inside the bounds. Damping follows the ratio of gained to promised cost (Nielsen). With equality rows (multiple
 shooting) the step also satisfies their linearisation, and progress is judged by cost + ν Σ |rows|.
 """
@@ -8,10 +8,12 @@ shooting) the step also satisfies their linearisation, and progress is judged by
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from mechid.estimate.solvers.problem import (
+    Point,
     Problem,
     Progress,
     Quadratic,
@@ -39,57 +41,57 @@ class LevenbergMarquardt:
 
     def loosened(self, iterations: int) -> LevenbergMarquardt:
         """For a problem on the way to another one: a few iterations, to a rough answer."""
-        return replace(self, max_iterations=min(iterations, self.max_iterations), cost_tolerance=1e-4)
+        return replace(
+            self,
+            max_iterations=min(iterations, self.max_iterations),
+            cost_tolerance=1e-4,
+            initial_damping=1e-6,
+        )
 
     def solve(self, problem: Problem, y: np.ndarray, progress: Progress | None = None) -> Solution:
         watch = Recorder(problem, progress)
         point = watch.evaluate(np.clip(y, problem.lower, problem.upper))
         model = problem.quadratic(point)
         watch.record(point, _slope(model), 0.0)
-        damping, growth, penalty = self.initial_damping, 4.0, 0.0
-        scale = _scale(model.H)
+        damping, growth = self.initial_damping, 4.0
         multipliers = np.zeros(len(model.c))
 
         def end(converged: bool, outcome: str) -> Solution:
             return Solution(point, converged, outcome, tuple(watch.trace), multipliers)
 
         while len(watch.trace) <= self.max_iterations:
-            G, h = inequalities(problem, point.y)
-            damped = model.H + damping * np.diag(scale**2)
+            limits = inequalities(problem, point.y)
             try:
-                d, multipliers = constrained_step(damped / _outer(scale), model.g / scale, model.C / scale, model.c,
-                                                  G / scale, h)  # fmt: skip
+                d, multipliers = _step(model, damping, limits, model.c)
             except np.linalg.LinAlgError:
                 damping, growth = damping * growth + 1e-12, growth * 2
                 continue
-            d = d / scale
-            promised = -(model.g @ d + 0.5 * d @ model.H @ d)
-            penalty = max(penalty, 2.0 * np.abs(multipliers).max(initial=0.0))
-            promised += penalty * point.violation
-            length = float(
-                np.max(np.abs(d) / (np.abs(point.y) + 1e-8 * np.abs(point.y).max(initial=0.0) + 1e-300))
-            )
+            penalty = 1.5 * np.abs(multipliers).max(initial=0.0)
+            promised = -(model.g @ d + 0.5 * d @ model.H @ d) + penalty * point.violation
+            length = _length(d, point.y)
             closed = point.violation <= 1e-9 * (1.0 + np.abs(point.y).sum())
             if closed and promised <= self.cost_tolerance * point.cost:
                 return end(True, _done("no step promises to lower the cost further", watch))
             if closed and length <= self.step_tolerance:
                 return end(True, _done("the parameters no longer move", watch))
+
             try:
                 trial = watch.evaluate(np.clip(point.y + d, problem.lower, problem.upper))
+                if len(model.c) and np.isfinite(trial.cost) and _gain(point, trial, penalty) < 0.5 * promised:
+                    # a second look at the gaps that the curved motion has opened again
+                    second, _ = _step(model, damping, limits, trial.gaps - model.C @ d)
+                    other = watch.evaluate(np.clip(point.y + second, problem.lower, problem.upper))
+                    trial = max(trial, other, key=lambda new, old=point, nu=penalty: _gain(old, new, nu))
+                gained = _gain(point, trial, penalty)
+                ratio = gained / promised if promised > 0.0 else -1.0
+                if np.isfinite(trial.cost) and ratio > 1e-4:
+                    new = problem.quadratic(trial)
+                    point, model = trial, new
+                    damping, growth = damping * max(1 / 30, 1 - (2 * ratio - 1) ** 3), 4.0
+                    watch.record(point, _slope(model), length)
+                    continue
             except KeyboardInterrupt:
                 return end(False, f"Interrupted after {plural(len(watch.trace) - 1, 'iteration')}.")
-            gained = point.cost + penalty * point.violation - trial.cost - penalty * trial.violation
-            ratio = gained / promised if promised > 0.0 else -1.0
-            if np.isfinite(trial.cost) and ratio > 1e-4:
-                try:
-                    model = problem.quadratic(trial)
-                except KeyboardInterrupt:
-                    return end(False, f"Interrupted after {plural(len(watch.trace) - 1, 'iteration')}.")
-                point = trial
-                scale = np.maximum(scale, _scale(model.H))
-                damping, growth = damping * max(1 / 30, 1 - (2 * ratio - 1) ** 3), 4.0
-                watch.record(point, _slope(model), length)
-                continue
             # rounding alone separates the two: nothing is left to gain
             if np.isfinite(trial.cost) and abs(gained) <= 1e-12 * point.cost and closed and length <= 1e-4:
                 return end(True, _done("the cost is at the limit of rounding", watch))
@@ -99,6 +101,24 @@ class LevenbergMarquardt:
         return end(
             False, f"Not converged after {plural(self.max_iterations, 'iteration')}: allow more of them."
         )
+
+
+def _step(model: Quadratic, damping: float, limits: Any, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The damped step inside the limits that closes gaps c, and the multipliers of the gaps."""
+    scale, (G, h) = _scale(model.H), limits
+    damped = (model.H + damping * np.diag(scale**2)) / (scale[:, None] * scale[None, :])
+    d, multipliers = constrained_step(damped, model.g / scale, model.C / scale, c, G / scale, h)
+    return d / scale, multipliers
+
+
+def _gain(old: Point, new: Point, penalty: float) -> float:
+    """How much lower cost and gaps are."""
+    return old.cost + penalty * old.violation - new.cost - penalty * new.violation
+
+
+def _length(d: np.ndarray, y: np.ndarray) -> float:
+    """The longest relative change of an unknown."""
+    return float(np.max(np.abs(d) / (np.abs(y) + 1e-8 * np.abs(y).max(initial=0.0) + 1e-300)))
 
 
 def _slope(model: Quadratic) -> np.ndarray:
@@ -113,10 +133,6 @@ def _scale(H: np.ndarray) -> np.ndarray:
     return np.where(
         size > 1e-12 * size.max(initial=1e-300), size, max(float(size.max(initial=0.0)), 1.0) * 1e-6
     )
-
-
-def _outer(scale: np.ndarray) -> np.ndarray:
-    return scale[:, None] * scale[None, :]
 
 
 def _done(why: str, watch: Recorder, *, converged: bool = True) -> str:

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+NONE = np.zeros(0)
+
 
 class Point(NamedTuple):
     """A vector of unknowns with its cost."""
@@ -16,10 +18,14 @@ class Point(NamedTuple):
     y: np.ndarray
     cost: float
     """∞ where it cannot be simulated"""
-    violation: float = 0.0
-    """Σ |equality rows|"""
+    gaps: np.ndarray = NONE
+    """equality rows"""
     runs: Any = None
     """what the problem computed there, for derivatives"""
+
+    @property
+    def violation(self) -> float:
+        return float(np.abs(self.gaps).sum())
 
 
 class Quadratic(NamedTuple):
