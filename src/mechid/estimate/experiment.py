@@ -40,7 +40,8 @@ class Measured:
     """standard deviation of the noise, in the channel's SI unit, for all or for each; None: estimated"""
 
     def __post_init__(self) -> None:
-        names = (self.channels,) if isinstance(self.channels, str) else tuple(self.channels)
+        given: Any = self.channels if isinstance(self.channels, list | tuple) else (self.channels,)
+        names = tuple(given)
         if not names or not all(isinstance(n, str) for n in names):
             raise MechidError(f"A sensor needs names of channels, not {self.channels!r}.")
         object.__setattr__(self, "channels", names)
@@ -170,7 +171,7 @@ class Experiment:
             raise MechidError(f"An experiment needs a Log, not {self.log!r}: use read_log(…) or log_of(…).")
         if not self.name:
             object.__setattr__(self, "name", self.log.name)
-        measured = (self.measured,) if isinstance(self.measured, Measured) else tuple(self.measured)
+        measured = tuple(self.measured) if isinstance(self.measured, list | tuple) else (self.measured,)
         if not measured:
             raise MechidError(f"Experiment '{self.name}' measures nothing: give at least one Measured(…).")
         for m in measured:
@@ -181,5 +182,20 @@ class Experiment:
             raise MechidError(
                 f"The hold of experiment '{self.name}' is {self.hold!r}; valid: {choices(HOLDS)}."
             )
-        if self.terminal_weight < 0.0:
+        weight = finite(self.terminal_weight, (), f"The terminal_weight of experiment '{self.name}'")
+        if weight < 0.0:
             raise MechidError(f"The terminal_weight of experiment '{self.name}' must be ≥ 0.")
+        for what, kind in (("inputs", Mapping), ("start", Start), ("feedback", Tracked), ("cost", Cost)):
+            value = getattr(self, what)
+            if not isinstance(value, kind) and (value is not None or what in ("inputs", "start")):
+                raise MechidError(
+                    f"The {what} of experiment '{self.name}' must be a {kind.__name__}, not {value!r}."
+                )
+        span = self.span
+        if not isinstance(span, list | tuple) or len(span) != 2:
+            raise MechidError(f"The span of experiment '{self.name}' must be (from, to) in s, not {span!r}.")
+        for x in span:
+            if x is not None and (isinstance(x, bool) or not isinstance(x, int | float | np.number)):
+                raise MechidError(
+                    f"The span of experiment '{self.name}' must be numbers or None, not {span!r}."
+                )

@@ -67,9 +67,12 @@ def simulation_error(
     """
     began = time.perf_counter()
     solver = LevenbergMarquardt() if solver is None else solver
-    experiments = [experiments] if isinstance(experiments, Experiment) else list(experiments)
-    _check(mechanism, stepper, experiments, free, solver, gradients)
-    shootings = [shooting(stepper, e, free, keep) for e in experiments]
+    given: list[Any] = list(experiments) if isinstance(experiments, list | tuple) else [experiments]
+    for what, x in (("segments", 1 if segments is None else segments), ("keep", keep)):
+        if isinstance(x, bool) or not isinstance(x, int | np.integer) or x < 1:
+            raise MechidError(f"{what}={x!r} must be ≥ 1 and whole.")
+    _check(mechanism, stepper, given, free, solver, gradients)
+    shootings = [shooting(stepper, e, free, keep) for e in given]
     if gradients is None:
         few = free.size + sum(s.size for s in shootings) <= 8
         gradients = "forward" if few and all(s.loss.running is None for s in shootings) else solver.gradients
@@ -93,13 +96,15 @@ def simulation_error(
 def shooting(stepper: Stepper, experiment: Experiment, free: Parameters, keep: int = KEEP) -> Shooting:
     """An experiment on its grid of steps, without its feedback."""
     mechanism = free.mechanism
-    grid = samples.grid(experiment, stepper)
     model = free.bind(free.theta0)
+    stepper.check(model, np.size(stepper.dt))
+    grid = samples.grid(experiment, stepper)
     stepper.check(model, grid.steps)
     table = samples.inputs(experiment, mechanism, grid)
     first = first_state(mechanism, model, experiment.start, experiment.name)
     groups = samples.groups(experiment, grid)
     _check_sensors(mechanism, model, experiment)
+    _check_cost(mechanism, model, experiment, free)
     return Shooting(experiment, stepper, free, grid, groups, first, table, keep)
 
 
@@ -297,8 +302,12 @@ def _check(
             raise MechidError(f"Two experiments are called '{name}': give each a name of its own.")
     if gradients is not None and gradients not in GRADIENTS:
         raise MechidError(f"There are no gradients='{gradients}'; valid: {', '.join(GRADIENTS)}.")
-    if not callable(getattr(solver, "solve", None)):
+    if isinstance(solver, type) or not callable(getattr(solver, "solve", None)):
         raise MechidError(f"A solver is LevenbergMarquardt(), SteepestDescent() or LBFGSB(), not {solver!r}.")
+    if free.limits and not solver.least_squares:
+        raise MechidError(
+            f"{type(solver).__name__} knows bounds only, not limits between parameters: use LevenbergMarquardt."
+        )
     if solver.least_squares and any(e.cost is not None for e in experiments):
         raise MechidError(
             f"{type(solver).__name__} needs a sum of squares, not a cost of your own: use SteepestDescent or "
@@ -306,12 +315,41 @@ def _check(
         )
 
 
+def _observed(mechanism: Mechanism, model: Any) -> Observation:
+    """The shapes of what sensors see."""
+    nq, frames = model.nq, len(mechanism.frame_names)
+    shapes = ((), (nq,), (nq,), (frames, 4, 4), (frames, 6), (nq,), (model.nc,), (model.nu,))
+    return Observation(*(jax.ShapeDtypeStruct(shape, float) for shape in shapes))  # type: ignore[arg-type]
+
+
+def _check_cost(mechanism: Mechanism, model: Any, experiment: Experiment, free: Parameters) -> None:
+    """Refuse functions of a cost that do not give one number."""
+    if experiment.cost is None:
+        return
+    seen = _observed(mechanism, model)
+    measured = jax.ShapeDtypeStruct((sum(len(m.channels) for m in experiment.measured),), float)
+    values = {name: jax.ShapeDtypeStruct((), float) for name in free.names}
+    for what in ("running", "terminal"):
+        function = getattr(experiment.cost, what)
+        if function is None:
+            continue
+        try:
+            shape = jax.eval_shape(
+                lambda *a, f=function: jax.numpy.asarray(f(*a)), seen, measured, values
+            ).shape
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0].rstrip(".")
+            raise MechidError(f"The {what} cost of experiment '{experiment.name}' fails: {reason}.") from None
+        if shape != ():
+            raise MechidError(
+                f"The {what} cost of experiment '{experiment.name}' must give one number, not shape {shape}."
+            )
+
+
 def _check_sensors(mechanism: Mechanism, model: Any, experiment: Experiment) -> None:
     """Refuse sensors that do not give one value for each of their channels."""
 
-    nq, frames = model.nq, len(mechanism.frame_names)
-    shapes = ((), (nq,), (nq,), (frames, 4, 4), (frames, 6), (nq,), (model.nc,), (model.nu,))
-    seen = Observation(*(jax.ShapeDtypeStruct(shape, float) for shape in shapes))  # type: ignore[arg-type]
+    seen = _observed(mechanism, model)
     for m in experiment.measured:
         try:
             shape = jax.eval_shape(lambda o, m=m: m.sensor.predict(o, model), seen).shape

@@ -26,6 +26,10 @@ TOLD = 1e-8
 """singular values below this part of the largest, of sensitivities scaled to unit columns, count as zero"""
 
 
+SEGMENTED = 1e-7
+"""part of a value below which no standard deviation is given where segments are joined by rounded numbers"""
+
+
 class Uncertainty(NamedTuple):
     covariance: np.ndarray
     """of the parameters' physical values"""
@@ -84,6 +88,13 @@ def uncertainty(problem: ShootingProblem, point: Point) -> Uncertainty:
         notes.append(
             f"Neighbouring residuals are correlated ({correlation:.2f}): they show the model's errors, not noise. "
             "Standard deviations take these correlations into account, but not what a better model would change."
+        )
+    floor = SEGMENTED * np.abs(point.y)
+    if len(C) and np.any(np.diag(usual)[:nt] < floor[:nt] ** 2):
+        usual = usual + np.diag(floor**2)
+        notes.append(
+            f"Small changes grow so much along this motion that rounding limits what can be told: standard "
+            f"deviations are not given below {SEGMENTED:g} of a value."
         )
     covariance = slope @ usual[:nt, :nt] @ slope.T
     hidden = np.abs(slope) @ unknown[:nt].astype(float) > 0

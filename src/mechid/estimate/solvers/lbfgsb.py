@@ -30,7 +30,7 @@ class LBFGSB:
         slope = problem.gradient(start)
         watch.record(start, slope, 0.0)
         scale = np.maximum(np.abs(start.y), 1e-3 * max(np.abs(start.y).max(initial=0.0), 1e-3))
-        unit = max(start.cost, 1e-300)
+        unit = abs(start.cost) or 1.0
         known: dict[bytes, tuple[Point, np.ndarray]] = {start.y.tobytes(): (start, slope)}
         last = [start]
 
@@ -40,7 +40,7 @@ class LBFGSB:
                 return point.cost / unit, slope * scale / unit
             # a wall that leads back to where the simulation works
             back = x - last[0].y / scale
-            return 1e3 * (1.0 + last[0].cost / unit), 1e3 * back / max(float(back @ back), 1e-300)
+            return 1e3 * (1.0 + abs(last[0].cost) / unit), 1e3 * back / max(float(back @ back), 1e-300)
 
         def at(y: np.ndarray) -> tuple[Point, np.ndarray]:
             y = np.clip(y, problem.lower, problem.upper)

@@ -22,6 +22,7 @@ from mechid.estimate.solvers.problem import (
     constrained_step,
     inequalities,
     plural,
+    within,
 )
 
 
@@ -76,11 +77,11 @@ class LevenbergMarquardt:
                 return end(True, _done("the parameters no longer move", watch))
 
             try:
-                trial = watch.evaluate(np.clip(point.y + d, problem.lower, problem.upper))
+                trial = watch.evaluate(within(problem, point.y + d))
                 if len(model.c) and np.isfinite(trial.cost) and _gain(point, trial, penalty) < 0.5 * promised:
                     # a second look at the gaps that the curved motion has opened again
                     second, _ = _step(model, damping, limits, trial.gaps - model.C @ d)
-                    other = watch.evaluate(np.clip(point.y + second, problem.lower, problem.upper))
+                    other = watch.evaluate(within(problem, point.y + second))
                     trial = max(trial, other, key=lambda new, old=point, nu=penalty: _gain(old, new, nu))
                 gained = _gain(point, trial, penalty)
                 ratio = gained / promised if promised > 0.0 else -1.0

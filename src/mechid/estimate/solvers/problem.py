@@ -181,5 +181,17 @@ def inequalities(problem: Problem, y: np.ndarray) -> tuple[np.ndarray, np.ndarra
     )
 
 
+def within(problem: Problem, y: np.ndarray) -> np.ndarray:
+    """The unknowns inside bounds and limits; limits that bend need a few corrections."""
+    y = np.clip(y, problem.lower, problem.upper)
+    for _ in range(20):
+        G, h = problem.limits(y)
+        over = h < -1e-12 * (1.0 + np.abs(y).max(initial=0.0))
+        if not over.any():
+            break
+        y = np.clip(y + np.linalg.pinv(G[over]) @ h[over], problem.lower, problem.upper)
+    return y
+
+
 def plural(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
