@@ -100,8 +100,12 @@ def course(
     *,
     keep: int = KEEP,
     visit: Callable[[Stretch], None] | None = None,
+    early: Callable[[Stretch], None] | None = None,
 ) -> Course:
-    """March through a plan; `visit` sees every stretch once, in order, while it is at hand."""
+    """March through a plan; `visit` sees every stretch once, in order, while it is at hand.
+
+    early: sees every piece of it as soon as it is solved.
+    """
     p = plan
     now = begin(p.stepper, p.model, p.state, p.memory, p.driven, p.t0)
     checkpoints: list[Any] = []
@@ -109,7 +113,13 @@ def course(
     for first in range(0, len(p.table), keep):
         table = p.table[first : first + keep]
         checkpoints.append(now)
-        pieces = list(march(p.stepper, p.model, now, table, p.controller))
+        pieces, before = [], now
+        for piece in march(p.stepper, p.model, now, table, p.controller):
+            pieces.append(piece)
+            if early is not None and piece.solved:
+                at = piece.first
+                early(_stretch(p.stepper, p.model, before, [piece], first + at, table[at:], times))
+            before = piece.now
         stretch = _stretch(p.stepper, p.model, now, pieces, first, table, times)
         now, failed = pieces[-1].now, pieces[-1].failed
         done = first + stretch.steps

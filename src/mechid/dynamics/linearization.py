@@ -104,16 +104,50 @@ class Moved(NamedTuple):
 
 
 def forward(
-    stepper: Stepper, model: Model, tangent: Any, controller: Any, stretch: Stretch, carry: Array
+    stepper: Stepper,
+    model: Model,
+    tangent: Any,
+    controller: Any,
+    stretch: Stretch,
+    carry: Array,
+    ahead: Ahead | None = None,
 ) -> Iterator[Moved]:
     """Sensitivities along a stretch, piece by piece, from those of the window in which it begins.
 
-    carry may have more columns than the tangent: changes of the start alone.
+    carry may have more columns than the tangent: changes of the start alone. ahead: what has been linearised
+    already.
     """
-    for (rows, count), linear in _linearised(stepper, model, tangent, _pieces(stepper, stretch)):
+
+    def linearised(piece: Any) -> _Linear:
+        done = None if ahead is None else ahead.found.pop(int(piece[0][4][0]), None)
+        return _linearise(stepper, model, tangent, *piece) if done is None else done.result()
+
+    for (rows, count), linear in _on_all_cores(linearised, _pieces(stepper, stretch)):
         carry, dx, dz, du = _forward(stepper, model, tangent, carry, rows, linear, count, controller)
         moved = [np.asarray(x)[:count] for x in (dx, dz, du)]
         yield Moved(int(rows[4][0]), moved[0], moved[1], moved[2], carry)
+
+
+class Ahead:
+    """Linearises the pieces of a motion on another core while it is still being marched."""
+
+    def __init__(self, stepper: Stepper, model: Model, tangent: Any) -> None:
+        self.by = (stepper, model, tangent)
+        self.found: dict[int, Future[_Linear]] = {}
+        self._pool = ThreadPoolExecutor(1)
+
+    def see(self, stretch: Stretch) -> None:
+        """Steps that have just been solved."""
+        stepper, model, tangent = self.by
+        for piece in _pieces(stepper, stretch):
+            work = self._pool.submit(
+                lambda p=piece: jax.block_until_ready(_linearise(stepper, model, tangent, *p))
+            )
+            self.found[int(piece[0][4][0])] = work
+
+    def close(self, *, cancel: bool) -> None:
+        """Nothing more will come; with cancel nothing of it is wanted."""
+        self._pool.shutdown(wait=False, cancel_futures=cancel)
 
 
 def adjoint(

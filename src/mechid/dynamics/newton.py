@@ -2,8 +2,8 @@
 
 The Jacobian is taken at the start, sharing the work of the residual there, and again when a step gained less
 than a factor of twenty. A step that does not reduce the residual is halved (with a fresh Jacobian) or tried again
-with a new one. Where the guesses are good, as in smooth motion, the factors of the time step before do for this one
-too, and most time steps need no Jacobian at all.
+with a new one. The factors of the time step before are tried first, unless they were of no use the last time: most
+time steps then need no Jacobian at all.
 """
 
 from __future__ import annotations
@@ -20,10 +20,6 @@ from mechid.dynamics.tree import Array
 
 SLOW = 0.05
 """a step that leaves more of the residual wants a new Jacobian"""
-
-
-GOOD_GUESS = 1e4
-"""a guess whose residual is a smaller multiple of its tolerance lets the next time step try this one's factors"""
 
 
 class Kept(NamedTuple):
@@ -71,7 +67,8 @@ class _Iterate(NamedTuple):
     """new factors are wanted at y, which is the base or the start"""
     passes: Array
     outcome: Array
-    guess_norm: Array
+    renewed: Array
+    """the factors of the time step before were of no use"""
 
 
 def nothing_kept(n: int, factorised: Callable[[Array], Factors] = factorise) -> Kept:
@@ -122,7 +119,7 @@ def newton(
             renew,
             i.passes + 1,
             outcome,
-            jnp.where(i.passes == 0, norm, i.guess_norm),
+            i.renewed | renew,
         )
 
     n = y.shape[0]
@@ -139,10 +136,10 @@ def newton(
         wanted=~kept.usable,
         passes=jnp.array(0),
         outcome=jnp.array(int(Outcome.TOO_MANY)),
-        guess_norm=jnp.array(jnp.inf),
+        renewed=jnp.array(False),
     )
     end = jax.lax.while_loop(unfinished, iterate, start)
-    new = Kept(end.factors, end.guess_norm < GOOD_GUESS)
+    new = Kept(end.factors, ~(kept.usable & end.renewed))
     return Solved(end.base, end.extra, end.outcome, end.passes - 1, end.norm, new)
 
 

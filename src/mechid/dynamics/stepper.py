@@ -332,11 +332,21 @@ HISTORY = 5
 
 
 def extrapolate(last: Array, known: Array) -> Array:
-    """The next of a row of values from the last HISTORY (oldest first), `known` ≥ 1 of them true."""
+    """The next of a row of values from the last HISTORY (oldest first), `known` ≥ 1 of them true.
+
+    Through as many as would have told the newest one best from those before it: all where the motion is smooth, few
+    where noise drives it, which long polynomials would amplify.
+    """
     weights = np.zeros((HISTORY, HISTORY))
     for m in range(1, HISTORY + 1):
         weights[m - 1, HISTORY - m :] = [(-1) ** (m - 1 - i) * comb(m, i) for i in range(m)]
-    return jnp.asarray(weights)[jnp.clip(known, 1, HISTORY) - 1] @ last
+    misses = jnp.sum((weights[:-1, 1:] @ last[:-1] - last[-1]) ** 2, -1)
+    fewer = jnp.where(np.arange(1, HISTORY) < known, misses, jnp.inf)
+    best = jnp.argmin(fewer) + 1
+    best = jnp.where(
+        (best == HISTORY - 1) & (known >= HISTORY), HISTORY, jnp.minimum(best, jnp.maximum(known, 1))
+    )
+    return jnp.asarray(weights)[best - 1] @ last
 
 
 def implicit(blocks: Blocks) -> Transition:

@@ -90,6 +90,9 @@ class ShootingProblem:
     def evaluate(self, y: np.ndarray) -> Point:
         last = self.memory.get("point")
         if last is None or not np.array_equal(last.y, y):
+            for run in [] if last is None else last.runs:
+                if run.ahead is not None:
+                    run.ahead.close(cancel=True)
             last = self.memory["point"] = self._evaluate(y)
         return last
 
@@ -99,7 +102,10 @@ class ShootingProblem:
 
         def one(i: int) -> Run:
             s = self.shootings[i]
-            return s.run(theta, y[self.places[i]], self.noise[i], model)
+            return s.run(theta, y[self.places[i]], self.noise[i], model, ahead=ahead)
+
+        # one experiment leaves a core free: it may begin with the derivatives
+        ahead = len(self.shootings) == 1 and self.gradients == "forward" and self.least_squares
 
         runs = _each(one, range(len(self.shootings)))
         cost = sum(r.cost for r in runs) + 0.5 * float(np.sum(self._prior_residuals(y) ** 2))

@@ -17,7 +17,7 @@ import numpy as np
 
 from mechid.dynamics.course import Course, Stretch, course
 from mechid.dynamics.feedback import Feedback
-from mechid.dynamics.linearization import backward, forward, tangent_of
+from mechid.dynamics.linearization import Ahead, backward, forward, tangent_of
 from mechid.dynamics.model import Model
 from mechid.dynamics.simulate import planned
 from mechid.dynamics.stepper import Stepper, parameter_count
@@ -27,6 +27,9 @@ from mechid.estimate.residuals import Loss, pulled, residual_slopes, residuals
 from mechid.estimate.samples import Grid, Group
 from mechid.estimate.start import FirstState, Tangents
 from mechid.model.parameters import Parameters
+
+AHEAD = 4096
+"""steps at most whose derivatives are begun before the simulation ends, for the sake of memory"""
 
 
 class Run(NamedTuple):
@@ -44,6 +47,8 @@ class Run(NamedTuple):
     cost: float
     """∞ where a step could not be solved"""
     failure: str = ""
+    ahead: Ahead | None = None
+    """derivatives of it that are already on their way"""
 
 
 class Linear(NamedTuple):
@@ -89,9 +94,15 @@ class Shooting:
         ]
 
     def run(
-        self, theta: np.ndarray, unknowns: np.ndarray, noise: tuple[np.ndarray, ...], model: Any = None
+        self,
+        theta: np.ndarray,
+        unknowns: np.ndarray,
+        noise: tuple[np.ndarray, ...],
+        model: Any = None,
+        *,
+        ahead: bool = False,
     ) -> Run:
-        """Simulate and compare. What cannot be simulated costs ∞."""
+        """Simulate and compare. What cannot be simulated costs ∞. ahead: begin with the derivatives meanwhile."""
         model = self.free.bind(theta) if model is None else model
         start = self.first.at(model, unknowns) if all(np.isfinite(unknowns)) else None
         failed = Run(theta, unknowns, model, None, self.first.q, self.first.v, (), np.inf)
@@ -121,7 +132,12 @@ class Shooting:
             )
         except MechidError as error:
             return failed._replace(failure=str(error))
-        made = course(plan, self.grid.t, keep=self.keep, visit=compare)
+        begun = None
+        if ahead and self.grid.steps <= min(AHEAD, self.keep):
+            begun = Ahead(self.stepper, model, tangent_of(self.free, theta))
+        made = course(plan, self.grid.t, keep=self.keep, visit=compare, early=begun.see if begun else None)
+        if begun is not None:
+            begun.close(cancel=made.failed is not None)
         r = tuple(np.concatenate(parts) for parts in found)
         cost = (
             total[0]
@@ -132,7 +148,7 @@ class Shooting:
         if made.failed is not None or not np.isfinite(cost):
             failure = f"The simulation fails at t = {made.t[-1]:.4g} s."
             cost = np.inf
-        return Run(theta, unknowns, model, made, q, v, r, cost, failure)
+        return Run(theta, unknowns, model, made, q, v, r, cost, failure, begun)
 
     def linearise(self, run: Run, noise: tuple[np.ndarray, ...]) -> Linear:
         """Residuals and their derivatives, by forward sensitivities."""
@@ -143,7 +159,9 @@ class Shooting:
         newest = start.x
         parts: list[list[np.ndarray]] = [[] for _ in self.groups]
         for stretch in course.stretches():
-            for m in forward(self.stepper, run.model, tangent, course.plan.controller, stretch, carry):
+            for m in forward(
+                self.stepper, run.model, tangent, course.plan.controller, stretch, carry, run.ahead
+            ):
                 moved = (np.concatenate([newest[None], m.dx]), m.dz, m.du)
                 newest, carry = m.dx[-1], m.carry
                 for i, (group, weight) in enumerate(zip(self.groups, weights, strict=True)):

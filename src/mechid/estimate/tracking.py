@@ -28,7 +28,7 @@ from mechid.estimate.samples import at_steps
 from mechid.estimate.shooting import Shooting
 from mechid.model.geometry import finite
 
-SETTLING = 300
+SETTLING = 100
 """steps of the sweep that finds the stationary gains of the start"""
 
 

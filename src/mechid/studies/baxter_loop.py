@@ -57,6 +57,7 @@ SETTINGS: Settings = {
     "seed": 0,
     "state_weight": 1.0,
     "input_weight": 1e-3,
+    "filter": 3.0,
     "loop_damping": 0.01,
     "max_iterations": 100,
     "compare": True,
@@ -76,6 +77,7 @@ ABOUT = {
     "seed": "of the noise",
     "state_weight": "Q of the regulator",
     "input_weight": "R of the regulator",
+    "filter": "cutoff of a zero-phase filter on the angles that are fed back and on the torques, Hz; 0: none",
     "loop_damping": "of a joint between 12 links, N·m·s/rad",
     "max_iterations": "of the solver",
     "compare": "also fit a loop of 6 links (where links is 12)",
@@ -240,7 +242,8 @@ def identify(
     if solver is SteepestDescent:
         limits["gradient_tolerance"] = PAPER["gradient_norm"]
     progress = None if study is None else watched(study, 10 if solver is SteepestDescent else 1)
-    return simulation_error(mechanism, Variational(DT), experiment, free, solver(**limits), progress=progress)
+    stepper = Variational(DT, absolute_tolerance=1e-9)
+    return simulation_error(mechanism, stepper, experiment, free, solver(**limits), progress=progress)
 
 
 def problem(
@@ -255,6 +258,14 @@ def problem(
     channels = {f"b.{n}": Channel(t, recording["angles"][:, i], "rad") for i, n in enumerate(arm)}
     channels |= {f"T.{n}": Channel(t[:-1], recording["torque"][:, i], "N·m") for i, n in enumerate(arm)}
     channels |= {k: Channel(t, np.r_[np.nan, recording["hand"][1:, i]], "m") for i, k in enumerate("xyz")}
+    log = Log("baxter", channels, ())
+    tracked = {n: f"b.{n}" for n in arm}
+    if settings["filter"]:
+        # what steers the simulation is smoothed, what it is compared with is not
+        for i, n in enumerate(arm):
+            log = log.with_channel(f"smooth.{n}", t, recording["angles"][:, i], "rad")
+        tracked = {n: f"smooth.{n}" for n in arm}
+        log = log.filtered(*tracked.values(), *(f"T.{n}" for n in arm), cutoff=float(settings["filter"]))
     # J = Σ ‖w − w_meas‖², the last sample twice
     unit = np.sqrt(0.5)
     if settings["cost"] == "position":
@@ -263,11 +274,11 @@ def problem(
         measured = Measured(joint_position(mechanism, *arm), tuple(f"b.{n}" for n in arm), std=unit)
     gains = LQR(float(settings["state_weight"]), float(settings["input_weight"]))
     experiment = Experiment(
-        Log("baxter", channels, ()),
+        log,
         [measured],
         inputs={f"{n}.torque": f"T.{n}" for n in arm},
         start=Start(q=start_of(mechanism)),
-        feedback=Tracked({n: f"b.{n}" for n in arm}, gains),
+        feedback=Tracked(tracked, gains),
         span=(0.0, float(t[-1])),
         terminal_weight=1.0,
     )

@@ -25,13 +25,16 @@ from mechid.estimate.solvers.problem import (
     within,
 )
 
+GROWTH = 10.0
+"""of the damping at the first step that fails; more at each further one"""
+
 
 @dataclass(frozen=True)
 class LevenbergMarquardt:
     """Gauss–Newton steps, damped where the model does not hold."""
 
     max_iterations: int = 100
-    cost_tolerance: float = 1e-8
+    cost_tolerance: float = 1e-7
     """stop when a step promises less than this part of the cost"""
     step_tolerance: float = 1e-9
     """stop when a step is shorter than this part of the unknowns"""
@@ -54,7 +57,7 @@ class LevenbergMarquardt:
         point = watch.evaluate(np.clip(y, problem.lower, problem.upper))
         model = problem.quadratic(point)
         watch.record(point, _slope(model), 0.0)
-        damping, growth = self.initial_damping, 4.0
+        damping, growth = self.initial_damping, GROWTH
         multipliers = np.zeros(len(model.c))
 
         def end(converged: bool, outcome: str) -> Solution:
@@ -88,7 +91,7 @@ class LevenbergMarquardt:
                 if np.isfinite(trial.cost) and ratio > 1e-4:
                     new = problem.quadratic(trial)
                     point, model = trial, new
-                    damping, growth = damping * max(1 / 30, 1 - (2 * ratio - 1) ** 3), 4.0
+                    damping, growth = damping * max(1 / 30, 1 - (2 * ratio - 1) ** 3), GROWTH
                     watch.record(point, _slope(model), length)
                     continue
             except KeyboardInterrupt:
@@ -96,7 +99,7 @@ class LevenbergMarquardt:
             # rounding alone separates the two: nothing is left to gain
             if np.isfinite(trial.cost) and abs(gained) <= 1e-12 * point.cost and closed and length <= 1e-4:
                 return end(True, _done("the cost is at the limit of rounding", watch))
-            damping, growth = max(damping, 1e-12) * growth, growth * 2
+            damping, growth = max(damping, 1e-12) * growth, growth * 3
             if damping > 1e20:
                 return end(False, _done("No step lowers the cost any more", watch, converged=False))
         return end(
