@@ -53,6 +53,7 @@ def main() -> None:
         )
         _gradients(fit.extra["problem"], links)
     _many_parameters(recording)
+    _long()
 
 
 def _cold(file: Path, links: int) -> tuple[float, ...]:
@@ -107,6 +108,42 @@ def _many_parameters(recording) -> None:
     (n, a), (m, b) = medians.items()
     print(
         f"adjoint gradient with its simulation: {n} parameters {a:.3f} s, {m} parameters {b:.3f} s ({b / a:.2f} ×)"
+    )
+
+
+def _long(steps: int = 1_000_000) -> None:
+    """The adjoint gradient over a million steps of a pendulum, and how much memory it takes."""
+    import resource
+
+    import numpy as np
+
+    from mechid import Experiment, Measured, Parameters, Start, Variational, joint_position
+    from mechid.data.log import Channel, Log
+    from mechid.estimate.problem import ShootingProblem
+    from mechid.estimate.simulation_error import shooting
+    from mechid.studies import mechanisms
+
+    def grown() -> float:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+    pendulum = mechanisms.pendulum(damping=1e-4)
+    t = 0.01 * np.arange(steps + 1)
+    log = Log("long", {"angle": Channel(t[::100], np.zeros(steps // 100 + 1), "rad")}, ())
+    measured = [Measured(joint_position(pendulum, "hinge"), "angle", std=1e-3)]
+    free = Parameters(pendulum).free("hinge.damping").free("rod.mass").free("rod.inertia.yy")
+    experiment = Experiment(log, measured, start=Start(q={"hinge": 1.0}))
+    problem = ShootingProblem(
+        free, (shooting(Variational(0.01), experiment, free),), ((np.array([1e-3]),),), (None,), "adjoint"
+    )
+    before = grown()
+    began = time.perf_counter()
+    point = problem.evaluate(problem.start)
+    simulated = time.perf_counter() - began
+    problem.gradient(point)
+    total = time.perf_counter() - began
+    print(
+        f"{steps} steps of a pendulum: cost {simulated:.1f} s, with adjoint gradient {total:.1f} s, "
+        f"peak memory +{grown() - before:.0f} MiB"
     )
 
 

@@ -141,6 +141,7 @@ def test_samples_inside_steps_of_a_four_bar(bar):
             assert c.predicted == pytest.approx(want(c.time), abs=1e-9)
 
 
+@pytest.mark.slow
 def test_the_gauss_newton_model_of_a_four_bar(bar):
     """The rows' slopes against differences of the residuals, one unknown after the other."""
     y = bar.start
@@ -218,7 +219,11 @@ def rod_problem(stepper=None, experiment=None, **options):
 
 @pytest.mark.parametrize(
     "stepper",
-    [Variational(0.01, **TIGHT), BDF(0.01, **TIGHT), pytest.param(Spook(0.01), marks=pytest.mark.slow)],
+    [
+        Variational(0.01, **TIGHT),
+        pytest.param(BDF(0.01, **TIGHT), marks=pytest.mark.slow),
+        pytest.param(Spook(0.01), marks=pytest.mark.slow),
+    ],
     ids=["variational", "bdf", "spook"],
 )
 def test_gradients_of_a_pendulum(stepper):

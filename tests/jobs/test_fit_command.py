@@ -154,7 +154,7 @@ def test_ctrl_c_keeps_what_was_found_and_resume_goes_on(short, tmp_path, monkeyp
     assert second["iterations"] <= short["iterations"]
     assert second["trace"][0]["cost"] == pytest.approx(kept["cost"], rel=1e-12)
     for name, p in short["parameters"].items():
-        assert second["parameters"][name]["value"] == pytest.approx(p["value"], abs=1e-3 * p["std"]), name
+        assert second["parameters"][name]["value"] == pytest.approx(p["value"], abs=1e-2 * p["std"]), name
     assert {p.name for p in tmp_path.iterdir()} == {"arm", "arm-2"}
 
 

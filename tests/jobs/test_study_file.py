@@ -43,7 +43,7 @@ start = {q = {hinge = "q"}, q_std = "free"}
 [parameters]
 "hinge.damping" = {start = 0.2, bounds = [0, 5]}
 """
-TOP = "Valid: model, actuators, estimator, out, stepper, solver, log, parameters, limit."
+TOP = "Valid: model, actuators, estimator, segments, out, stepper, solver, log, parameters, limit."
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ MISTAKES = [
         'modell = "pendulum.urdf"',
         1,
         "There is no key of the study named 'modell'. Did you mean model? Valid: model, actuators, "
-        "estimator, out, stepper, solver, log, parameters, limit.",
+        "estimator, segments, out, stepper, solver, log, parameters, limit.",
     ),
     (1, "model = 3", 1, "'model' must be a text, not 3."),
     (
@@ -104,7 +104,7 @@ MISTAKES = [
         "[steper]",
         3,
         "There is no key of the study named 'steper'. Did you mean stepper or solver? Valid: model, "
-        "actuators, estimator, out, stepper, solver, log, parameters, limit.",
+        "actuators, estimator, segments, out, stepper, solver, log, parameters, limit.",
     ),
     (4, 'dt = "0.01"', 4, "'dt' must be a number > 0, not '0.01'."),
     (4, "dt = 0", 4, "'dt' must be a number > 0, not 0."),
@@ -394,7 +394,7 @@ MISTAKES = [
         "[parameter]",
         15,
         "There is no key of the study named 'parameter'. Did you mean parameters? Valid: model, "
-        "actuators, estimator, out, stepper, solver, log, parameters, limit.",
+        "actuators, estimator, segments, out, stepper, solver, log, parameters, limit.",
     ),
     (16, "", 15, 'No parameter is free: name at least one, "elbow.damping" = {start = 0.1}.'),
     (

@@ -49,9 +49,7 @@ def uncertainty(problem: ShootingProblem, point: Point) -> Uncertainty:
     free, n = problem.free, problem.size
     nt = free.size
     notes: list[str] = []
-    slope = np.diag(free.numbers_with_slopes(point.y[:nt])[1])
-    if any(p.body for p in free.entries):
-        slope = np.asarray(_physical_slope(free, jnp.asarray(point.y[:nt])))
+    slope = physical_slope(free, point.y[:nt])
     if not problem.least_squares:
         nothing = np.full((nt, nt), np.inf)
         notes.append("A cost of your own has no standard deviations: they belong to weighted squares.")
@@ -184,6 +182,13 @@ def _lags(spectrum: np.ndarray, lags: int) -> np.ndarray:
         crossed = np.fft.irfft(np.conj(spectrum[:, i : i + 1]) * spectrum, axis=0)[1 : lags + 1]
         total[i] = weights @ crossed
     return total + total.T
+
+
+def physical_slope(free: Parameters, theta: np.ndarray) -> np.ndarray:
+    """∂(physical values)/∂θ."""
+    if not any(p.body for p in free.entries):
+        return np.diag(free.numbers_with_slopes(theta)[1])
+    return np.asarray(_physical_slope(free, jnp.asarray(theta, float)))
 
 
 @partial(jit, once=True, static_argnums=(0,))

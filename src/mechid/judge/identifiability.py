@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.linalg
 
 from mechid.estimate.fit import Estimate, Fit
+from mechid.estimate.uncertainty import physical_slope
 
 TOLD, WEAK, LOST = "told", "weak", "lost"
 AT_BOUND, NOT_IDENTIFIABLE, POORLY_KNOWN, DID_NOT_MOVE, NO_STD = (
@@ -131,7 +130,7 @@ def _size(p: Estimate) -> float:
 
 def _by_values(fit: Fit) -> np.ndarray:
     """Weighted sensitivities by the physical values: R S⁻¹. A value that θ no longer moves has none."""
-    slope = np.asarray(jax.jacfwd(fit.free.physical_numbers)(jnp.asarray(fit.theta)))
+    slope = physical_slope(fit.free, fit.theta)
     moved = np.flatnonzero(np.abs(np.diag(slope)) > 0.0)
     if np.count_nonzero(slope - np.diag(np.diag(slope))):  # the ten numbers of a body come from each other
         return fit.sensitivities @ np.linalg.pinv(slope, rcond=1e-14)

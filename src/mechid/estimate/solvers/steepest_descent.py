@@ -54,8 +54,8 @@ class SteepestDescent:
                         break
                     step *= self.armijo_beta
                 slope = problem.gradient(new)
+                length = float(np.linalg.norm(new.y - point.y) / max(np.linalg.norm(point.y), 1e-300))
+                point = new
+                watch.record(point, slope, length)
             except KeyboardInterrupt:
                 return end(False, f"Interrupted after {count}.")
-            length = float(np.linalg.norm(new.y - point.y) / max(np.linalg.norm(point.y), 1e-300))
-            point = new
-            watch.record(point, slope, length)
