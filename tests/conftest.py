@@ -8,8 +8,8 @@ from mechid.compile import CPU_OPTIONS, ONCE, enable_compilation_cache
 from mechid.reference import reference_folder
 
 mechid.enable_float64()
-# Compiling is nearly all of the time of these tests: programs are compiled quickly rather than well, as users' are only
-# where they run once. MECHID_OPTIMISED=1 compiles them as users get them; the command line's tests always do.
+# Compiling is nearly all of the time of these tests: programs are compiled quickly rather than well.
+# MECHID_OPTIMISED=1 compiles them as users get them; the command line's tests always do.
 if not os.environ.get("MECHID_OPTIMISED"):
     CPU_OPTIONS.update(ONCE)
 # Workers share what they compile; a second run of the tests compiles nothing.
