@@ -91,9 +91,10 @@ def _many_parameters(recording) -> None:
     many = Parameters(mechanism)
     for pattern in ("th_*.stiffness", "ps_*.stiffness", "th_*.damping", "ps_*.damping"):
         many = many.free(pattern)
-    for body in ("link_l1", "link_l2", "link_l3", "link_r1", "link_r2", "link_r3"):
+    for body in (f"link_{side}{i}" for side in "lr" for i in range(1, 6)):
         many = many.free(f"{body}.mass").free(f"{body}.com.*")
-    many = many.free("link_l4.mass").free("link_r4.mass").free("right_hand.mass").free("top.mass")
+    for address in ("link_?6.mass", "[sew]?.damping", "right_hand.mass", "top.mass", "right_wrist.mass"):
+        many = many.free(address)
     medians = {}
     for free in (few, many):
         at = with_gains(shooting(Variational(baxter_loop.DT), experiment, free))

@@ -63,6 +63,7 @@ def test_without_the_reference_folder_the_study_says_so(tmp_path, monkeypatch):
     assert "Nothing to compare with" in done.stdout
 
 
+@pytest.mark.slow
 def test_drift_draws_its_figure(tmp_path):
     done = mechid("study", "drift", "--quick", "--set", "steps=600", "--out", "figures", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
