@@ -142,7 +142,10 @@ def bar():
 BALANCED = Variational(0.005, forces="balanced")
 
 
-@pytest.mark.parametrize("steps", [1, PIECE, 2 * PIECE + 44])
+@pytest.mark.parametrize(
+    "steps",
+    [pytest.param(1, marks=pytest.mark.slow), pytest.param(PIECE, marks=pytest.mark.slow), 2 * PIECE + 44],
+)
 def test_adjoint_is_the_contraction_of_sensitivities(bar, steps):
     """Within a piece, exactly one, and more with a rest."""
     run = bar.run(BALANCED, steps, [0.5])

@@ -113,6 +113,7 @@ def bar():
     return problem_of(Variational(0.005, **TIGHT), bar_experiment(some_values()), freed(BAR, *BAR_NUMBERS))
 
 
+@pytest.mark.slow
 def test_gradients_of_a_four_bar(bar):
     """One dependent pair of coordinates follows the lengths, which re-close the loop at the start."""
     (s,) = bar.shootings
