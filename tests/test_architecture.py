@@ -17,11 +17,12 @@ import mechid
 
 ROOT = Path(mechid.__file__).parent
 
-ROOTS = {"errors", "compile", "reference"}
+ROOTS = {"errors", "compile", "reference", "files"}
 MAY_IMPORT = {
     "errors": set(),
     "compile": {"errors"},
     "reference": {"errors"},
+    "files": {"errors"},
     "model": ROOTS,
     "dynamics": ROOTS | {"model"},
     "data": ROOTS | {"model"},

@@ -5,13 +5,9 @@ Files appear whole or not at all. Notes are not written.
 
 from __future__ import annotations
 
-import contextlib
 import csv
 import os
-import tempfile
 import zipfile
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 
@@ -21,6 +17,7 @@ from mechid.data.table import given_path
 from mechid.data.timed import is_time
 from mechid.data.units import with_unit
 from mechid.errors import MechidError
+from mechid.files import replacing
 
 FORMATS = (".csv", ".npz")
 _ROWS = 4096
@@ -41,7 +38,7 @@ def write_log(log: Log, path: str | os.PathLike[str]) -> None:
             raise MechidError(
                 f"A channel '{name}' cannot be written, for it would be read as time; rename it."
             )
-    with _replacing(where) as temporary:
+    with replacing(where) as temporary:
         if where.suffix == ".npz":
             _write_npz(log, temporary)
         else:
@@ -85,27 +82,3 @@ def _write_npz(log: Log, path: str) -> None:
         for name, array in arrays.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, array, allow_pickle=False)
-
-
-@contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[str]:
-    """A temporary file beside `path` that takes its place when all went well and vanishes otherwise."""
-    try:
-        handle, temporary = tempfile.mkstemp(suffix=path.suffix, prefix=f".{path.stem}-", dir=path.parent)
-        os.close(handle)
-        try:
-            yield temporary
-            os.chmod(temporary, 0o666 & ~_umask())
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise MechidError(f"'{path}' cannot be written: {error.strerror or error}.") from None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

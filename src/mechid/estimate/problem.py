@@ -123,50 +123,36 @@ class ShootingProblem:
             last = self.memory["linear"] = (point, [s.linearise(r, n) for s, r, n in zipped])
         return last[1]
 
-    def rows(self, point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """All residuals and their derivatives by y (samples, then priors), and the slopes C of continuity."""
-        parts, C = [], []
+    def _split(self, point: Point) -> tuple[list[Linear], np.ndarray]:
+        """What the samples of each shooting tell, and the slopes C of continuity, which its last group shows."""
+        samples, C = [], [np.zeros((0, self.size))]
         for i, (linear, place) in enumerate(zip(self.linear(point), self.places, strict=True)):
-            r, J = linear.r, self._placed(linear.J, place)
             follower = self._follower(i)
+            count = 0 if follower is None else self.shootings[follower].size
+            end = len(linear.r) - count
             if follower is not None:
-                count = self.shootings[follower].size
-                end = J[len(J) - count :].copy()
-                end[:, self.places[follower]] -= np.eye(count)
-                C.append(end)
-                r, J = r[: len(r) - count], J[: len(J) - count]
-            parts.append((r, J))
-        parts.append(self._prior(point.y, [x.start for x in self.linear(point)]))
-        return (
-            np.concatenate([r for r, _ in parts]),
-            np.concatenate([J for _, J in parts]),
-            np.concatenate([np.zeros((0, self.size)), *C]),
-        )
-
-    def quadratic(self, point: Point) -> Quadratic:
-        n, nt = self.size, self.free.size
-        H, g = np.zeros((n, n)), np.zeros(n)
-        C = []
-        for i, (linear, place) in enumerate(zip(self.linear(point), self.places, strict=True)):
-            at = np.r_[0:nt, place]
-            r, J, _ = linear
-            follower = self._follower(i)
-            if follower is not None:
-                # the last group shows where the segment ends
-                count = self.shootings[follower].size
-                rows = self._placed(J[len(J) - count :], place)
+                rows = self._placed(linear.J[end:], place)
                 rows[:, self.places[follower]] -= np.eye(count)
                 C.append(rows)
-                r, J = r[: len(r) - count], J[: len(J) - count]
-            H[np.ix_(at, at)] += J.T @ J
-            g[at] += J.T @ r
-        r, J = self._prior(point.y, [x.start for x in self.linear(point)])
-        return Quadratic(
-            H + J.T @ J,
-            g + J.T @ r,
-            np.concatenate([np.zeros((0, n)), *C]),
-            point.gaps,
-        )
+            samples.append(linear._replace(r=linear.r[:end], J=linear.J[:end]))
+        return samples, np.concatenate(C)
+
+    def rows(self, point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """All residuals and their derivatives by y (samples, then priors), and the slopes C of continuity."""
+        samples, C = self._split(point)
+        r, J = self._prior(point.y, [x.start for x in samples])
+        wide = [self._placed(x.J, place) for x, place in zip(samples, self.places, strict=True)]
+        return np.concatenate([*(x.r for x in samples), r]), np.concatenate([*wide, J]), C
+
+    def quadratic(self, point: Point) -> Quadratic:
+        samples, C = self._split(point)
+        r, J = self._prior(point.y, [x.start for x in samples])
+        H, g = J.T @ J, J.T @ r
+        for x, place in zip(samples, self.places, strict=True):
+            at = np.r_[0 : self.free.size, place]
+            H[np.ix_(at, at)] += x.J.T @ x.J
+            g[at] += x.J.T @ x.r
+        return Quadratic(H, g, C, point.gaps)
 
     def gradient(self, point: Point) -> np.ndarray:
         if self.gradients == "forward" and self.least_squares:

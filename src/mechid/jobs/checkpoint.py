@@ -20,7 +20,7 @@ import numpy as np
 
 from mechid.errors import MechidError, choices
 from mechid.estimate.solvers.problem import Iteration, Point, Progress, Solution
-from mechid.report.export import replacing
+from mechid.files import replacing
 
 FORMAT = 1
 

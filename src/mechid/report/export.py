@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import numpy as np
 
 from mechid.dynamics.trajectory import Trajectory
 from mechid.errors import MechidError
+from mechid.files import replacing
 
 TABLES = (".csv", ".npz")
 FIGURES = (".png", ".pdf", ".svg")
@@ -97,27 +96,3 @@ def check_target(option: str, path: Path, suffixes: Sequence[str]) -> None:
         raise MechidError(f"{option} '{path}' is a folder, not a file.")
     if not os.access(path.parent, os.W_OK):
         raise MechidError(f"{option} '{path}': the folder '{path.parent}' cannot be written to.")
-
-
-@contextlib.contextmanager
-def replacing(path: Path) -> Iterator[str]:
-    """A temporary file beside `path` that takes its place when all went well and vanishes otherwise."""
-    try:
-        handle, temporary = tempfile.mkstemp(suffix=path.suffix, prefix=f".{path.stem}-", dir=path.parent)
-        os.close(handle)
-        try:
-            yield temporary
-            os.chmod(temporary, 0o666 & ~_umask())
-            os.replace(temporary, path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(temporary)
-            raise
-    except OSError as error:
-        raise MechidError(f"'{path}' cannot be written: {error.strerror or error}.") from None
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -9,7 +9,8 @@ import numpy as np
 
 from mechid.errors import MechidError
 from mechid.estimate.fit import Compared, Fit
-from mechid.report.export import FIGURES, check_target, replacing
+from mechid.files import replacing
+from mechid.report.export import FIGURES, check_target
 
 PANELS = 12
 """channels that are drawn at most"""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mechid.dynamics.trajectory import Trajectory
-from mechid.report.export import replacing
+from mechid.files import replacing
 
 POINTS = 4000
 """drawn along a curve at most"""

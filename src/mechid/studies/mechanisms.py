@@ -128,6 +128,23 @@ def damped(mechanism: Mechanism, damping: dict[str, float]) -> Mechanism:
     return mechanism
 
 
+def baxter_arm(name: str = "baxter-arm") -> Mechanism:
+    """Baxter's right arm alone, a torque on each of its seven joints."""
+    facts = baxter_facts()
+    arm, parent = Mechanism(name, gravity=facts["gravity"]), "world"
+    for part in facts["arm"]:
+        xx, xy, xz, yy, yz, zz = part["inertia"]
+        arm = arm.body(part["child"], mass=part["mass"], com=part["com"], inertia=(xx, yy, zz, xy, xz, yz))
+        place: dict[str, Any] = {"origin": part["xyz"], "rotation": roll_pitch_yaw(*part["rpy"])}
+        if part["type"] == "fixed":
+            arm = arm.fixed(part["joint"], parent, part["child"], **place)
+        else:
+            joint = part["joint"].removeprefix("right_")
+            arm = arm.revolute(joint, parent, part["child"], axis="z", **place).torque(joint)
+        parent = part["child"]
+    return arm
+
+
 def baxter_loop(
     kappa_theta: float = 5.0, kappa_psi: float = 5.0, links: int = 12, tilt: float | None = None
 ) -> Mechanism:
@@ -141,21 +158,8 @@ def baxter_loop(
     loop, which then could not leave its plane.
     """
     facts = baxter_facts()
-    arm, parent, names = Mechanism("baxter-loop", gravity=facts["gravity"]), "world", []
-    for part in facts["arm"]:
-        xx, xy, xz, yy, yz, zz = part["inertia"]
-        arm = arm.body(part["child"], mass=part["mass"], com=part["com"], inertia=(xx, yy, zz, xy, xz, yz))
-        place: dict[str, Any] = {
-            "origin": part["xyz"],
-            "rotation": roll_pitch_yaw(*part["rpy"]),
-        }
-        if part["type"] == "fixed":
-            arm = arm.fixed(part["joint"], parent, part["child"], **place)
-        else:
-            name = part["joint"].removeprefix("right_")
-            names.append(name)
-            arm = arm.revolute(name, parent, part["child"], axis="z", **place).torque(name)
-        parent = part["child"]
+    arm = baxter_arm("baxter-loop")
+    parent = arm.bodies[-1].name
     length, mass = loop_link(links)
     arm = (
         arm.body("top", mass=mass, inertia=_rod(mass, length, "y"))

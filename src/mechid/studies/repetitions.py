@@ -20,7 +20,6 @@ from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError
 from mechid.estimate.experiment import Experiment, Measured, Start
 from mechid.estimate.simulation_error import simulation_error
-from mechid.model.geometry import roll_pitch_yaw
 from mechid.model.mechanism import Mechanism
 from mechid.model.parameters import Parameters
 from mechid.studies import mechanisms
@@ -81,18 +80,8 @@ def _four_bar() -> Case:
 
 def _baxter_arm() -> Case:
     facts = mechanisms.baxter_facts()
-    m, parent = Mechanism("baxter-arm", gravity=facts["gravity"]), "world"
-    names = []
-    for part in facts["arm"]:
-        xx, xy, xz, yy, yz, zz = part["inertia"]
-        m = m.body(part["child"], mass=part["mass"], com=part["com"], inertia=(xx, yy, zz, xy, xz, yz))
-        place: dict[str, Any] = {"origin": part["xyz"], "rotation": roll_pitch_yaw(*part["rpy"])}
-        if part["type"] == "fixed":
-            m = m.fixed(part["joint"], parent, part["child"], **place)
-        else:
-            names.append(part["joint"].removeprefix("right_"))
-            m = m.revolute(names[-1], parent, part["child"], axis="z", **place).torque(names[-1])
-        parent = part["child"]
+    m = mechanisms.baxter_arm()
+    names = m.coordinate_names
     m = mechanisms.damped(m, dict(zip(names, facts["arm_damping"], strict=True)))
     dt, steps = 0.01, 300
     t = (np.arange(steps) + 0.5)[:, None] * dt
