@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from scipy.special import expit
 
 from mechid.errors import MechidError, choices
 from mechid.model.addresses import Address
@@ -96,11 +97,11 @@ class Parameter:
     def value(self, theta: float) -> tuple[float, float]:
         """The physical value at a solver's coordinate, and its derivative."""
         if self.transform == "positive":
-            x = math.exp(theta)
+            x = math.exp(min(theta, 709.0))
             return x, x
         if self.transform == "interval":
             lower, upper = self.bounds
-            part = 1.0 / (1.0 + math.exp(-theta))
+            part = float(expit(theta))
             return lower + (upper - lower) * part, (upper - lower) * part * (1.0 - part)
         return theta, 1.0
 

@@ -242,8 +242,10 @@ class Parameters:
 
     # From theta to numbers
 
-    def numbers(self, theta: ArrayLike) -> jax.Array:
-        """The physical value of each parameter."""
+    def numbers(self, theta: ArrayLike) -> jax.Array | Array:
+        """The physical value of each parameter; on the host unless traced."""
+        if not isinstance(theta, Tracer):
+            return self.numbers_with_slopes(self._checked(numeric(theta, "theta")))[0]
         x = self._vector(theta)
         kinds = np.array([TRANSFORMS.index(p.transform) for p in self.entries])
         positive, interval = np.flatnonzero(kinds == 1), np.flatnonzero(kinds == 2)
@@ -277,11 +279,12 @@ class Parameters:
             return prepare(self.lowering.topology, values)
         return self.lowering.model(values)  # type: ignore[arg-type]
 
-    def physical_numbers(self, theta: ArrayLike) -> jax.Array:
+    def physical_numbers(self, theta: ArrayLike) -> jax.Array | Array:
         """The numbers of `physical` in its order, differentiable in theta."""
         x = self.numbers(theta)
         if not self._ten.size:
             return x
+        x = jnp.asarray(x)
         linear = inertia.linear_from_log_cholesky(x[self._ten])
         return x.at[self._ten].set(inertia.physical_from_linear(linear))
 
@@ -307,7 +310,11 @@ class Parameters:
 
     def _vector(self, theta: Any) -> jax.Array:
         """theta as a vector of the right length, traced or not."""
-        x = jnp.asarray(theta if isinstance(theta, jax.Array) else numeric(theta, "theta"), float)
+        return self._checked(
+            jnp.asarray(theta if isinstance(theta, jax.Array) else numeric(theta, "theta"), float)
+        )
+
+    def _checked(self, x: Any) -> Any:
         if x.shape != (self.size,):
             raise MechidError(f"theta must have shape ({self.size},), not {x.shape}.")
         return x
@@ -318,7 +325,7 @@ class Parameters:
         return jax.jit(self._values), jax.jit(jax.jacfwd(self._values))
 
     def _values(self, theta: jax.Array) -> jax.Array:
-        x = self.numbers(theta)
+        x = jnp.asarray(self.numbers(theta))
         vector = self._held(x)
         if self._physical:
             first = self.lowering.layout.blocks["rigid"][0]
@@ -330,11 +337,11 @@ class Parameters:
             vector = vector.at[np.reshape(places, (-1, 10))].set(linear)
         return vector
 
-    def _held(self, x: jax.Array) -> jax.Array:
+    def _held(self, x: ArrayLike) -> jax.Array:
         """The vector of values, each body in the chart in which it is moved: one scatter."""
         factors = [(i, m) for i, m in self._moves if not callable(m.map)]
         functions = [(i, m) for i, m in self._moves if callable(m.map)]
-        source = np.array([i for i, _ in factors], int)
+        x, source = jnp.asarray(x), np.array([i for i, _ in factors], int)
         moved = np.array([m.map for _, m in factors], float) * x[source]
         results = jnp.concatenate([moved, *(jnp.reshape(m(x[i]), 1) for i, m in functions)])
         target = np.array([m.address.index for _, m in factors + functions], int)

@@ -28,6 +28,9 @@ from mechid.estimate.solvers.problem import (
 GROWTH = 10.0
 """of the damping at the first step that fails; more at each further one"""
 
+APPROACH = 0.9
+"""of the way to a bound that one step may go (the next may touch it): at a bound, motions are often extreme"""
+
 
 @dataclass(frozen=True)
 class LevenbergMarquardt:
@@ -59,12 +62,13 @@ class LevenbergMarquardt:
         watch.record(point, _slope(model), 0.0)
         damping, growth = self.initial_damping, GROWTH
         multipliers = np.zeros(len(model.c))
+        near = np.zeros((2, len(point.y)), bool)
 
         def end(converged: bool, outcome: str) -> Solution:
             return Solution(point, converged, outcome, tuple(watch.trace), multipliers)
 
         while len(watch.trace) <= self.max_iterations:
-            limits = inequalities(problem, point.y)
+            limits = inequalities(problem, point.y, np.where(near, 1.0, APPROACH))
             try:
                 d, multipliers = _step(model, damping, limits, model.c)
             except np.linalg.LinAlgError:
@@ -90,6 +94,7 @@ class LevenbergMarquardt:
                 ratio = gained / promised if promised > 0.0 else -1.0
                 if np.isfinite(trial.cost) and ratio > 1e-4:
                     new = problem.quadratic(trial)
+                    near = _near(problem, point.y, trial.y)
                     point, model = trial, new
                     damping, growth = damping * max(1 / 30, 1 - (2 * ratio - 1) ** 3), GROWTH
                     watch.record(point, _slope(model), length)
@@ -118,6 +123,17 @@ def _step(model: Quadratic, damping: float, limits: Any, c: np.ndarray) -> tuple
 def _gain(old: Point, new: Point, penalty: float) -> float:
     """How much lower cost and gaps are."""
     return old.cost + penalty * old.violation - new.cost - penalty * new.violation
+
+
+def _near(problem: Problem, old: np.ndarray, new: np.ndarray) -> np.ndarray:
+    """Lower and upper bounds that the step from old to new has gone most of the way to."""
+    part = 1.01 * (1.0 - APPROACH)
+    return np.stack(
+        [
+            new - problem.lower <= part * (old - problem.lower),
+            problem.upper - new <= part * (problem.upper - old),
+        ]
+    )
 
 
 def _length(d: np.ndarray, y: np.ndarray) -> float:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 NONE = np.zeros(0)
+WHOLE = np.ones((2, 1))
 
 
 class Point(NamedTuple):
@@ -169,15 +170,15 @@ def constrained_step(
     return d, multipliers[:m]
 
 
-def inequalities(problem: Problem, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds and limits as G d ≤ h around y."""
+def inequalities(problem: Problem, y: np.ndarray, part: np.ndarray = WHOLE) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds and limits as G d ≤ h around y; a step goes at most `part` of the way to a lower or upper bound."""
     n = len(y)
     up, low = np.isfinite(problem.upper), np.isfinite(problem.lower)
     G, h = problem.limits(y)
     one = np.eye(n)
     return (
         np.concatenate([one[up], -one[low], G]),
-        np.concatenate([(problem.upper - y)[up], (y - problem.lower)[low], h]),
+        np.concatenate([(part[1] * (problem.upper - y))[up], (part[0] * (y - problem.lower))[low], h]),
     )
 
 
