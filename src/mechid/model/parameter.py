@@ -97,7 +97,7 @@ class Parameter:
     def value(self, theta: float) -> tuple[float, float]:
         """The physical value at a solver's coordinate, and its derivative."""
         if self.transform == "positive":
-            x = math.exp(min(theta, 709.0))
+            x = math.exp(theta) if theta < 709.0 else math.inf
             return x, x
         if self.transform == "interval":
             lower, upper = self.bounds
