@@ -82,7 +82,7 @@ def _many_parameters(recording) -> None:
     """The adjoint gradient by 2 and by 100 parameters of the loop."""
     from mechid.dynamics.variational import Variational
     from mechid.estimate.problem import ShootingProblem
-    from mechid.estimate.simulation_error import shooting
+    from mechid.estimate.prepare import prepared
     from mechid.estimate.tracking import with_gains
     from mechid.model.parameters import Parameters
     from mechid.studies import baxter_loop
@@ -97,7 +97,7 @@ def _many_parameters(recording) -> None:
         many = many.free(address)
     medians = {}
     for free in (few, many):
-        at = with_gains(shooting(Variational(baxter_loop.DT), experiment, free))
+        at = with_gains(prepared(Variational(baxter_loop.DT), experiment, free))
         noise = (tuple(g.std for g in at.groups),)
         times = []
         for i in range(5):
@@ -121,7 +121,7 @@ def _long(steps: int = 1_000_000) -> None:
     from mechid import Experiment, Measured, Parameters, Start, Variational, joint_position
     from mechid.data.log import Channel, Log
     from mechid.estimate.problem import ShootingProblem
-    from mechid.estimate.simulation_error import shooting
+    from mechid.estimate.prepare import prepared
     from mechid.studies import mechanisms
 
     def grown() -> float:
@@ -134,7 +134,7 @@ def _long(steps: int = 1_000_000) -> None:
     free = Parameters(pendulum).free("hinge.damping").free("rod.mass").free("rod.inertia.yy")
     experiment = Experiment(log, measured, start=Start(q={"hinge": 1.0}))
     problem = ShootingProblem(
-        free, (shooting(Variational(0.01), experiment, free),), ((np.array([1e-3]),),), (None,), "adjoint"
+        free, (prepared(Variational(0.01), experiment, free),), ((np.array([1e-3]),),), (None,), "adjoint"
     )
     before = grown()
     began = time.perf_counter()

@@ -12,7 +12,7 @@ from mechid.data.log import Channel, Log
 from mechid.dynamics.course import KEEP
 from mechid.estimate.experiment import Experiment
 from mechid.estimate.problem import ShootingProblem
-from mechid.estimate.simulation_error import shooting
+from mechid.estimate.prepare import prepared
 from mechid.estimate.tracking import with_gains
 
 
@@ -37,7 +37,7 @@ def problem_of(
 ) -> ShootingProblem:
     """What a solver sees: all stds given, gains found."""
     experiments = [experiments] if isinstance(experiments, Experiment) else experiments
-    made = [shooting(stepper, e, free, keep) for e in experiments]
+    made = [prepared(stepper, e, free, keep) for e in experiments]
     made = [with_gains(s) if s.experiment.feedback is not None else s for s in made]
     noise = tuple(tuple(g.std for g in s.groups) for s in made)
     return ShootingProblem(free, tuple(made), noise, (None,) * len(made), gradients)

@@ -11,7 +11,7 @@ from mechid import MechidError, Variational, simulate
 from mechid.dynamics.feedback import feedback
 from mechid.dynamics.sensors import joint_position
 from mechid.estimate.experiment import LQR, Experiment, Measured, Start, Tracked
-from mechid.estimate.simulation_error import shooting
+from mechid.estimate.prepare import prepared
 from mechid.estimate.tracking import riccati, with_gains, without_gains
 from mechid.studies import mechanisms
 
@@ -68,7 +68,7 @@ def test_gains_along_a_motion_at_rest():
     P = scipy.linalg.solve_discrete_are(A, B, Q, R)
     want = np.linalg.solve(R + B.T @ P @ B, B.T @ P @ A)[:, 0]
     steps = 1200
-    made = with_gains(shooting(STEPPER, at_rest(steps), freed(CART, "pole.mass")))
+    made = with_gains(prepared(STEPPER, at_rest(steps), freed(CART, "pole.mass")))
     gains = made.table.rows[:, 2]
     assert made.table.rows.shape == (steps, 3)
     assert gains[0] == pytest.approx(want[0], rel=1e-4)
@@ -136,7 +136,7 @@ def test_given_gains_act_as_written(recorded):
 
 
 def test_without_gains_nothing_is_fed_back():
-    made = without_gains(shooting(STEPPER, at_rest(50), freed(CART, "pole.mass")))
+    made = without_gains(prepared(STEPPER, at_rest(50), freed(CART, "pole.mass")))
     assert not made.table.rows.any()
 
 
@@ -147,7 +147,7 @@ def tracked(channels, gain=None):
         [Measured(joint_position(CART, "slide"), "x", std=0.01)],
         feedback=Tracked(channels, LQR() if gain is None else gain),
     )
-    return with_gains(shooting(STEPPER, experiment, freed(CART, "pole.mass")))
+    return with_gains(prepared(STEPPER, experiment, freed(CART, "pole.mass")))
 
 
 def without_inputs():
@@ -160,7 +160,7 @@ def without_inputs():
         [Measured(joint_position(m, "hinge"), "q", std=0.01)],
         feedback=Tracked({"hinge": "q"}),
     )
-    return with_gains(shooting(STEPPER, experiment, freed(m, "rod.mass")))
+    return with_gains(prepared(STEPPER, experiment, freed(m, "rod.mass")))
 
 
 REFUSED = {

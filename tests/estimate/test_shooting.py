@@ -21,7 +21,7 @@ from mechid.dynamics.sensors import (
     reaction,
 )
 from mechid.estimate.experiment import Cost, Experiment, Measured, Start, Tracked
-from mechid.estimate.simulation_error import compared
+from mechid.estimate.finish import compared
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
 from mechid.studies import mechanisms
 

@@ -66,7 +66,7 @@ def transitions(trajectory: Trajectory, bind: Bind | None = None, theta: Array |
     _check(trajectory)
     tangent = None if bind is None or theta is None else tangent_of(bind, theta)
     parts = []
-    for (*rows, _, _), count in _pieces(trajectory.stepper, whole(trajectory)):
+    for (*rows, _, _), count in pieces(trajectory.stepper, whole(trajectory)):
         out = _transitions(trajectory.stepper, trajectory.model, tangent, tuple(rows))
         parts.append(jax.tree.map(lambda a, m=count: np.asarray(a)[:m], out))
     return jax.tree.map(lambda *a: np.concatenate(a), *parts)
@@ -122,7 +122,7 @@ def forward(
         done = None if ahead is None else ahead.found.pop(int(piece[0][4][0]), None)
         return _linearise(stepper, model, tangent, *piece) if done is None else done.result()
 
-    for (rows, count), linear in _on_all_cores(linearised, _pieces(stepper, stretch)):
+    for (rows, count), linear in on_all_cores(linearised, pieces(stepper, stretch)):
         carry, dx, dz, du = _forward(stepper, model, tangent, carry, rows, linear, count, controller)
         moved = [np.asarray(x)[:count] for x in (dx, dz, du)]
         yield Moved(int(rows[4][0]), moved[0], moved[1], moved[2], carry)
@@ -139,7 +139,7 @@ class Ahead:
     def see(self, stretch: Stretch) -> None:
         """Steps that have just been solved."""
         stepper, model, tangent = self.by
-        for piece in _pieces(stepper, stretch):
+        for piece in pieces(stepper, stretch):
             work = self._pool.submit(
                 lambda p=piece: jax.block_until_ready(_linearise(stepper, model, tangent, *p))
             )
@@ -193,7 +193,7 @@ def backward(
     """
     moved = tuple(x is not None for x in tangent)
     found = []
-    for (rows, count), linear in _linearised(stepper, model, None, _pieces(stepper, stretch, backward=True)):
+    for (rows, count), linear in _linearised(stepper, model, None, pieces(stepper, stretch, backward=True)):
         k = rows[4] - stretch.first
         carry, by_step = _backward(
             stepper, model, carry, rows, linear, (by.x[k], by.z[k], by.u[k]), count, controller
@@ -205,8 +205,8 @@ def backward(
         return _grown(stepper, model, moved, rows, by_step, count, controller)
 
     total: Any = None
-    solved = zip(_pieces(stepper, stretch, backward=True), found, strict=True)
-    for _, more in _on_all_cores(grown, solved):
+    solved = zip(pieces(stepper, stretch, backward=True), found, strict=True)
+    for _, more in on_all_cores(grown, solved):
         total = more if total is None else [a + b for a, b in zip(total, more, strict=True)]
     return carry, total
 
@@ -215,8 +215,8 @@ def matrices(
     stepper: Stepper, model: Model, tangent: Any, stretch: Stretch, *, backward: bool = False
 ) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
     """The number of a first step with A_k and B_u of up to PIECE steps, open loop, along a stretch (window 1)."""
-    pieces = _pieces(stepper, stretch, backward=backward)
-    for (rows, count), linear in _linearised(stepper, model, tangent, pieces):
+    order = pieces(stepper, stretch, backward=backward)
+    for (rows, count), linear in _linearised(stepper, model, tangent, order):
         A, B = _matrices(stepper, model, linear.by, count)
         yield int(rows[4][0]), np.asarray(A)[:count], np.asarray(B)[:count]
 
@@ -228,10 +228,10 @@ def _past(stepper: Stepper, first: np.ndarray) -> Array:
 
 def _linearised(stepper: Stepper, model: Model, tangent: Any, pieces: Iterable[Any]) -> Iterator[Any]:
     """Every piece with its steps linearised, and the parameters' columns where there is a tangent."""
-    return _on_all_cores(lambda piece: _linearise(stepper, model, tangent, *piece), pieces)
+    return on_all_cores(lambda piece: _linearise(stepper, model, tangent, *piece), pieces)
 
 
-def _on_all_cores(function: Callable[[Any], Any], pieces: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+def on_all_cores(function: Callable[[Any], Any], pieces: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
     """Each piece with the function of it, in turn. Every core works ahead by one piece, so memory is bounded."""
     cores = os.cpu_count() or 1
     waiting: deque[tuple[Any, Future[Any]]] = deque()
@@ -264,7 +264,7 @@ def _given(trajectory: Trajectory) -> tuple[Any, ...]:
     return anchor, trajectory.start, trajectory.start_rates, trajectory.inputs[0], trajectory.t[0]
 
 
-def _pieces(
+def pieces(
     stepper: Stepper, stretch: Stretch, *, backward: bool = False
 ) -> Iterator[tuple[tuple[Any, ...], int]]:
     """States around each step, multipliers, inputs, times, numbers, driven rates and rows, PIECE steps at a time.
@@ -348,10 +348,10 @@ def _linearise(stepper: Stepper, model: Model, tangent: Any, rows: tuple[Any, ..
         by = stepper.linear_step(xs, z, u, t, k, model)
         return _Linear(by, *along(sides, model, tangent, jax.eval_shape(sides, model)))
 
-    return _collected(one, rows, count)
+    return collected(one, rows, count)
 
 
-def _collected(function: Callable[[Any], Any], rows: Any, count: Array) -> Any:
+def collected(function: Callable[[Any], Any], rows: Any, count: Array) -> Any:
     """The function of the first `count` rows, stacked; zeros beyond."""
     steps = jax.tree.leaves(rows)[0].shape[0]
     shapes = jax.eval_shape(function, jax.tree.map(lambda a: a[0], rows))
@@ -415,7 +415,7 @@ def _matrices(stepper: Stepper, model: Model, by: LinearStep, count: Array) -> t
         dF = jax.eval_shape(lambda: now.backward(jnp.zeros(nx), jnp.zeros(stepper.nz(model)))[2])
         return now.forward(dx, du, jnp.zeros((*dF.shape, nx + nu)), jnp.zeros((nx, nx + nu)))[0]
 
-    AB = _collected(one, by, count)
+    AB = collected(one, by, count)
     return AB[..., :nx], AB[..., nx:]
 
 

@@ -30,7 +30,7 @@ from mechid.dynamics.rotations import (
     rotation_of_quaternion,
     vector_of_quaternion,
 )
-from mechid.dynamics.stepper import Outcome, RowKind, Stepper, StepResult
+from mechid.dynamics.stepper import Blocks, Outcome, RowKind, Stepper, StepResult, columns
 from mechid.dynamics.tree import Array, cross, kinematics, take
 from mechid.errors import MechidError
 from mechid.model.geometry import finite
@@ -173,6 +173,51 @@ class Spook(Stepper):
         outcome = jnp.where(fine, int(Outcome.SOLVED), int(Outcome.SINGULAR))
         state = State(moved.r, moved.e / jnp.linalg.norm(moved.e, axis=-1, keepdims=True), v, w)
         return StepResult(state, lam, outcome, jnp.asarray(1), jnp.where(fine, 0.0, jnp.inf))
+
+    def linearize(
+        self,
+        xs: State,
+        z: Array,
+        u: Array,
+        t: Array,
+        k: Array,
+        model: TreeModel,  # type: ignore[override]
+        tangent: Any = None,
+    ) -> Blocks:
+        """In closed form by the new state and by z, which enter simply; automatic by all else."""
+        x0, x1 = (jax.tree.map(lambda a, i=i: a[i], xs) for i in (0, 1))
+        h, half = self.step_size(k), self.nx(model) // 2
+        mass, _, rows = self._forward(x0, u, t, h, model)
+        sigma, _ = self._regularised(rows, _stacked(x0), h)
+
+        def kinematic(e0: Array, e1: Array, w: Array, turn: Array, dw: Array) -> Array:
+            moved = product(quaternion_of_vector(h * (w + dw)), e0)
+            return vector_of_quaternion(product(product(quaternion_of_vector(turn), e1), conjugate(moved)))
+
+        still = jnp.zeros(3)
+        by_turn, by_w = jax.vmap(
+            lambda *a: jax.jacfwd(kinematic, argnums=(3, 4))(*a, still, still),
+        )(x0.e, x1.e, x1.w)
+        b = x0.e.shape[0]
+        one, zero = jnp.eye(3 * b), jnp.zeros((3 * b, 3 * b))
+        apart = jnp.eye(b)[:, None, :, None]
+        turns, rates = ((apart * m[:, :, None, :]).reshape(3 * b, 3 * b) for m in (by_turn, by_w))
+        empty = jnp.zeros((half, half))
+        by_x1 = jnp.block(
+            [
+                [empty, mass],
+                [jnp.block([[one, zero], [zero, turns]]), jnp.block([[-h * one, zero], [zero, rates]])],
+                [jnp.zeros((z.shape[0], half)), rows.G],
+            ]
+        )
+        by_z = jnp.concatenate([-rows.G.T, jnp.zeros((half, z.shape[0])), jnp.diag(sigma)])
+
+        def from_old(d: Array, u: Array, m: Any) -> Array:
+            old = jax.tree.map(lambda a, b: jnp.stack([a, b]), self.retract(x0, d), x1)
+            return self.residual(old, z, u, t, k, m)
+
+        r, (by_x0, by_u), by_theta = columns(from_old, (jnp.zeros(2 * half), u), model, tangent)
+        return Blocks(r, jnp.stack([by_x0, by_x1]), by_z, by_u, by_theta)
 
     def reactions(self, z: Array, h: Array, model: TreeModel) -> Array:  # type: ignore[override]
         """Those of loops, couplings and drives; λ acts by +Gᵀ."""

@@ -259,6 +259,10 @@ class Stepper(abc.ABC):
 
         return self._seen(self.positions(model, x), rates, z, u, t + s * h, h, model)
 
+    def at(self, q: Array, v: Array, z: Array, u: Array, t: Array, model: Model) -> Seen:
+        """What sensors see at given coordinates and rates."""
+        return self._seen(q, lambda: v, z, u, t, self.step_size(jnp.asarray(0)), model)
+
     def _seen(
         self, q: Array, rates: Callable[[], Array], z: Array, u: Array, t: Array, h: Array, model: Model
     ) -> Seen:
@@ -282,21 +286,11 @@ class Stepper(abc.ABC):
     ) -> Blocks:
         """The residual's partial derivatives in tangent coordinates; here by automatic differentiation."""
         still = jnp.zeros((self.window + 1, self.nx(model)))
-        theta = jnp.zeros(parameter_count(tangent))
 
-        def moved(d: Array, z: Array, u: Array, theta: Array) -> tuple[Array, Array]:
-            floats = float_leaves(model)
-            if tangent is not None:
-                floats = [
-                    x if slope is None else x + slope @ theta
-                    for x, slope in zip(floats, tangent, strict=True)
-                ]
-            states = jax.vmap(self.retract)(xs, d)
-            r = self.residual(states, z, u, t, k, with_float_leaves(model, floats))
-            return r, r
+        def moved(d: Array, z: Array, u: Array, m: Model) -> Array:
+            return self.residual(jax.vmap(self.retract)(xs, d), z, u, t, k, m)
 
-        slopes, r = jax.jacfwd(moved, argnums=(0, 1, 2, 3), has_aux=True)(still, z, u, theta)
-        by_x, by_z, by_u, by_theta = slopes
+        r, (by_x, by_z, by_u), by_theta = columns(moved, (still, z, u), model, tangent)
         return Blocks(r, jnp.moveaxis(by_x, 1, 0), by_z, by_u, by_theta)
 
     def linear_step(self, xs: Any, z: Array, u: Array, t: Array, k: Array, model: Model) -> LinearStep:
@@ -392,9 +386,43 @@ def moved_by(
     return of_moving, chosen
 
 
+def columns(
+    function: Callable[..., Array], at: tuple[Array, ...], model: Any, tangent: Any
+) -> tuple[Array, list[Array], Array]:
+    """The value of function(*at, model), a vector, and its slopes by each argument and along `tangent`.
+
+    All columns are differentiated together, so that the function is compiled once.
+    """
+    sizes = [a.size for a in at]
+    count, ends = sum(sizes), np.cumsum(sizes)
+    number = parameter_count(tangent)
+    marks = tangent if number else [None] * len(float_leaves(model))
+    _, chosen = moved_by(lambda m: m, model, marks)
+    directions = [
+        jnp.eye(count + number)[:, end - size : end].reshape(count + number, *a.shape)
+        for a, size, end in zip(at, sizes, ends, strict=True)
+    ]
+    slopes = [
+        jnp.concatenate([jnp.zeros((count, *s.shape[:-1])), jnp.moveaxis(s, -1, 0)])
+        for s in marks
+        if s is not None
+    ]
+
+    def value(at: tuple[Array, ...], numbers: list[Array]) -> Array:
+        return moved_by(lambda m: function(*at, m), model, marks)[0](numbers)
+
+    r, linear = jax.linearize(value, at, chosen)
+    J = jax.vmap(lambda d, s: linear(tuple(d), s), out_axes=-1)(directions, slopes)
+    parts = [
+        J[:, end - size : end].reshape(J.shape[0], *a.shape)
+        for a, size, end in zip(at, sizes, ends, strict=True)
+    ]
+    return r, parts, J[:, count:]
+
+
 def along(function: Callable[[Any], Any], model: Any, tangent: Any, like: Any) -> Any:
     """∂function/∂θ for a model that moves along `tangent`, parameters last; no columns where there is none."""
-    if tangent is None:
+    if not parameter_count(tangent):
         return jax.tree.map(lambda a: jnp.zeros((*a.shape, 0)), like)
     of_moving, chosen = moved_by(function, model, tangent)
     slopes = [slope for slope in tangent if slope is not None]

@@ -107,8 +107,8 @@ class ShootingProblem:
         # one experiment leaves a core free: it may begin with the derivatives
         ahead = len(self.shootings) == 1 and self.gradients == "forward" and self.least_squares
 
-        runs = _each(one, range(len(self.shootings)))
-        cost = sum(r.cost for r in runs) + 0.5 * float(np.sum(self._prior_residuals(y) ** 2))
+        runs = each(one, range(len(self.shootings)))
+        cost = sum(r.cost for r in runs) + 0.5 * float(np.sum(self.prior_residuals(y) ** 2))
         gaps = np.zeros(0)
         if np.isfinite(cost) and any(f is not None for f in self.follows):
             gaps = self._gaps(y, runs)
@@ -140,13 +140,13 @@ class ShootingProblem:
     def rows(self, point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """All residuals and their derivatives by y (samples, then priors), and the slopes C of continuity."""
         samples, C = self._split(point)
-        r, J = self._prior(point.y, [x.start for x in samples])
+        r, J = self.prior(point.y, [x.start for x in samples])
         wide = [self._placed(x.J, place) for x, place in zip(samples, self.places, strict=True)]
         return np.concatenate([*(x.r for x in samples), r]), np.concatenate([*wide, J]), C
 
     def quadratic(self, point: Point) -> Quadratic:
         samples, C = self._split(point)
-        r, J = self._prior(point.y, [x.start for x in samples])
+        r, J = self.prior(point.y, [x.start for x in samples])
         H, g = J.T @ J, J.T @ r
         for x, place in zip(samples, self.places, strict=True):
             at = np.r_[0 : self.free.size, place]
@@ -162,7 +162,7 @@ class ShootingProblem:
             own, start = s.gradient(run, noise)
             g[np.r_[0 : self.free.size, place]] += own
             starts.append(start)
-        r, J = self._prior(point.y, starts)
+        r, J = self.prior(point.y, starts)
         return g + J.T @ r
 
     def _placed(self, J: np.ndarray, place: slice) -> np.ndarray:
@@ -174,7 +174,7 @@ class ShootingProblem:
 
     # Priors
 
-    def _prior_residuals(self, y: np.ndarray) -> np.ndarray:
+    def prior_residuals(self, y: np.ndarray) -> np.ndarray:
         theta = y[: self.free.size]
         mean, std = self.free.priors
         known = np.flatnonzero(np.isfinite(std))
@@ -185,7 +185,7 @@ class ShootingProblem:
             r.append(gap[chosen] / first.std[chosen])
         return np.concatenate(r)
 
-    def _prior(self, y: np.ndarray, starts: list[Tangents]) -> tuple[np.ndarray, np.ndarray]:
+    def prior(self, y: np.ndarray, starts: list[Tangents]) -> tuple[np.ndarray, np.ndarray]:
         """Residuals of priors and their derivatives, given how first states move."""
         nt = self.free.size
         theta = y[:nt]
@@ -196,7 +196,7 @@ class ShootingProblem:
         for i, chosen, first in self._believed:
             rows = np.concatenate([starts[i].q, starts[i].v])[chosen] / first.std[chosen][:, None]
             J.append(self._placed(rows, self.places[i]))
-        return self._prior_residuals(y), np.concatenate(J)
+        return self.prior_residuals(y), np.concatenate(J)
 
     @property
     def _believed(self) -> list[tuple[int, np.ndarray, FirstState]]:
@@ -256,7 +256,7 @@ def with_end(shooting: Shooting, following: Shooting) -> Shooting:
     return replace(shooting, groups=(*shooting.groups, group), continued=True)
 
 
-def _each(function: Any, items: Any) -> list[Any]:
+def each(function: Any, items: Any) -> list[Any]:
     """The function of each item, on all cores where there are several."""
     items = list(items)
     if len(items) == 1:

@@ -15,6 +15,7 @@ import numpy as np
 
 from mechid.compile import jit
 from mechid.dynamics.course import Stretch
+from mechid.dynamics.intervals import Intervals
 from mechid.dynamics.linearization import Slopes
 from mechid.dynamics.model import Model, float_leaves
 from mechid.dynamics.stepper import Stepper, moved_by
@@ -68,6 +69,33 @@ def residual_slopes(
         out = _residual_slopes(stepper, model, tangent, group.sensors, rows, changes, count, group.form)
         found.append(np.asarray(out)[:count])
     return np.concatenate([np.zeros((0, weight.shape[1], dx.shape[-1])), *found])
+
+
+def sample_rows(
+    stepper: Stepper,
+    model: Model,
+    tangent: Any,
+    group: Group,
+    weight: np.ndarray,
+    stretch: Stretch,
+    intervals: Intervals,
+    border: int,
+) -> np.ndarray:
+    """(m, c, columns) weighted residuals of all samples as rows on w, X, θ and 1 of the interval they lie in."""
+    nx, nz, columns = stepper.nx(model), stepper.nz(model), intervals.M.shape[-1]
+    place = columns - 1 - border
+    before = np.zeros((PIECE, nx, columns))
+    before[:, np.arange(nx), place - nx + np.arange(nx)] = 1.0
+    none = np.zeros((PIECE, model.nu, columns))
+    found = []
+    for rows, count, k in _pieces(group, weight, stretch):
+        changes = (before, intervals.M[k], intervals.Z[k].reshape(len(k), nz, columns), none)
+        out = np.array(
+            _residual_slopes(stepper, model, tangent, group.sensors, rows, changes, count, group.form, place)
+        )
+        out[:, :, -1] += np.asarray(_residuals(stepper, model, group.sensors, rows, count, group.form))
+        found.append(out[:count])
+    return np.concatenate([np.zeros((0, weight.shape[1], columns)), *found])
 
 
 class Pulled(NamedTuple):
@@ -170,10 +198,15 @@ def _residual_slopes_of(
     changes: tuple[Array, ...],
     count: Array,
     form: Form,
+    place: int = 0,
 ) -> Array:
+    """place: the column with which the parameters begin."""
     number = changes[0].shape[-1]
-    slopes = [x for x in tangent if x is not None]
-    slopes = [jnp.concatenate([x, jnp.zeros((*x.shape[:-1], number - x.shape[-1]))], -1) for x in slopes]
+
+    def wide(slope: Array) -> Array:
+        return jnp.zeros((*slope.shape[:-1], number)).at[..., place : place + slope.shape[-1]].set(slope)
+
+    slopes = [wide(x) for x in tangent if x is not None]
 
     def one(i: Array, kept: Array) -> Array:
         now = jax.tree.map(lambda a: a[i], rows)
@@ -254,5 +287,5 @@ def _put(kept: Array, new: Array, i: Array) -> Array:
 
 
 _residuals = jit(_residuals_of, static_argnums=(5,))
-_residual_slopes = jit(_residual_slopes_of, static_argnums=(7,))
+_residual_slopes = jit(_residual_slopes_of, static_argnums=(7, 8))
 _pull = jit(_pull_of, static_argnums=(2, 8, 9))

@@ -9,7 +9,7 @@ correlated in time, a sandwich estimate with the residuals' own correlations (Ne
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -49,13 +49,41 @@ def uncertainty(problem: ShootingProblem, point: Point) -> Uncertainty:
     free, n = problem.free, problem.size
     nt = free.size
     notes: list[str] = []
-    slope = physical_slope(free, point.y[:nt])
     if not problem.least_squares:
         nothing = np.full((nt, nt), np.inf)
         notes.append("A cost of your own has no standard deviations: they belong to weighted squares.")
         return Uncertainty(nothing, np.full(n, np.inf), np.zeros((0, nt)), np.nan, np.nan, tuple(notes))
     r, J, C = problem.rows(point)
-    lengths = _lengths(problem, point)
+    groups = [x for s, run in zip(problem.shootings, point.runs, strict=True) for x in _shown(s, run)]
+    lengths = [(x.size, x.shape[1]) for x in groups]
+    present = int(sum(np.count_nonzero(x) for x in groups))
+    return assessed(problem, point.y, Rows(r, J, C, lengths, present))
+
+
+def _shown(s: Any, run: Any) -> Any:
+    return run.residuals[:-1] if s.continued else run.residuals
+
+
+class Rows(NamedTuple):
+    """Weighted residuals at a solution with their slopes by y, states (where they are unknowns) following."""
+
+    r: np.ndarray
+    J: np.ndarray
+    C: np.ndarray
+    """slopes of equality rows"""
+    lengths: list[tuple[int, int]]
+    """(rows, channels) of each group that is measured in time, in order; priors come after them"""
+    present: int
+    """samples"""
+
+
+def assessed(problem: ShootingProblem, y: np.ndarray, rows: Rows) -> Uncertainty:
+    """Covariance from residuals and slopes, and what has to be said of it."""
+    free, n = problem.free, problem.size
+    nt = free.size
+    notes: list[str] = []
+    slope = physical_slope(free, y[:nt])
+    r, J, C, lengths, present = rows
     count = int(sum(length for length, _ in lengths))
     # motions that stay whole: y = Z z with C Z = 0
     Z = np.eye(n) if not len(C) else scipy.linalg.null_space(C)
@@ -64,7 +92,6 @@ def uncertainty(problem: ShootingProblem, point: Point) -> Uncertainty:
     full = Z @ (inverse @ inverse.T) @ Z.T
     unknown = np.sum((Z @ lost) ** 2, 1) > 1e-6
     samples = r[:count]
-    present = int(np.count_nonzero(samples))
     freedom = max(present - J.shape[1], 1)
     misfit = float(np.sqrt(samples @ samples / freedom))
     factor = 1.0
@@ -87,7 +114,7 @@ def uncertainty(problem: ShootingProblem, point: Point) -> Uncertainty:
             f"Neighbouring residuals are correlated ({correlation:.2f}): they show the model's errors, not noise. "
             "Standard deviations take these correlations into account, but not what a better model would change."
         )
-    floor = SEGMENTED * np.abs(point.y)
+    floor = SEGMENTED * np.abs(y)
     if len(C) and np.any(np.diag(usual)[:nt] < floor[:nt] ** 2):
         usual = usual + np.diag(floor**2)
         notes.append(
@@ -100,15 +127,6 @@ def uncertainty(problem: ShootingProblem, point: Point) -> Uncertainty:
     covariance[np.diag_indices(nt)] = np.where(hidden, np.inf, np.diag(covariance))
     stds = np.sqrt(np.where(unknown, np.inf, np.diag(usual)))
     return Uncertainty(covariance, stds, _projected(J, Z, nt), misfit, correlation, tuple(notes))
-
-
-def _lengths(problem: ShootingProblem, point: Point) -> list[tuple[int, int]]:
-    """(rows, channels) of each group, in order."""
-    found = []
-    for s, run in zip(problem.shootings, point.runs, strict=True):
-        shown = run.residuals[:-1] if s.continued else run.residuals
-        found += [(x.size, x.shape[1]) for x in shown]
-    return found
 
 
 def _projected(J: np.ndarray, Z: np.ndarray, count: int) -> np.ndarray:

@@ -6,8 +6,9 @@ computed here is thrown away.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import jax
@@ -16,12 +17,15 @@ import numpy as np
 
 from mechid.dynamics.course import Stretch, course
 from mechid.dynamics.feedback import Feedback
+from mechid.dynamics.intervals import Intervals, dynamic_rows, interval_residuals, linear_intervals
 from mechid.dynamics.linearization import backward, forward, matrices, tangent_of
 from mechid.dynamics.simulate import planned
 from mechid.dynamics.variational import Variational
 from mechid.estimate.experiment import LQR
-from mechid.estimate.residuals import pulled, residual_slopes, residuals
+from mechid.estimate.problem import ShootingProblem
+from mechid.estimate.residuals import pulled, residual_slopes, residuals, sample_rows
 from mechid.estimate.shooting import Shooting
+from mechid.estimate.solvers.block_arrow import Chain, Sizes, follow, sweep
 
 
 def warm(shooting: Shooting, *, adjoint: bool) -> None:
@@ -34,6 +38,50 @@ def warm(shooting: Shooting, *, adjoint: bool) -> None:
     ]
     with ThreadPoolExecutor(len(jobs)) as pool:
         for job in [pool.submit(job) for job in jobs]:
+            job.result()
+
+
+@contextmanager
+def warmed(base: ShootingProblem) -> Iterator[None]:
+    """Compile what chains of states need, beside whatever is done meanwhile."""
+    jobs: list[Callable[[], Any]] = []
+    shooting, free = base.shootings[0], base.free
+    model = free.bind(free.theta0)
+    stretch = _one_step(shooting, model)
+    tangent = tangent_of(free, free.theta0) if free.size else [None] * len(jax.tree.leaves(model))
+    stepper, first, nt = shooting.stepper, shooting.first, free.size
+    sizes = Sizes(len(dynamic_rows(stepper, model)), stepper.nx(model), stepper.window, nt)
+    rows = sum(
+        len(g.std) * int(np.bincount(g.interval, minlength=1).max()) for g in shooting.groups if g.times
+    )
+    none = Intervals(*(np.zeros((1, n, sizes.columns)) for n in (sizes.state, stepper.nz(model))))
+
+    def samples() -> None:
+        for group, weight in _samples(shooting):
+            sample_rows(stepper, model, tangent, group, weight, stretch, none, nt)
+
+    def sweeps() -> None:
+        chain = Chain(
+            sizes,
+            none.M,
+            np.zeros((1, rows, sizes.columns)),
+            np.eye(sizes.errors),
+            np.zeros((1, sizes.errors)),
+        )
+        follow(chain, sweep(chain), np.zeros((sizes.state, 1)), np.zeros((nt + 1, 1)))
+        x = jax.tree.map(lambda a: a[-1], stretch.states)
+        first.slopes(stepper, model, tangent, x, first.q, first.v, float(shooting.grid.t[0]))
+
+    jobs = [
+        lambda: linear_intervals(stepper, model, tangent, stretch),
+        lambda: interval_residuals(stepper, model, stretch),
+        samples,
+        sweeps,
+    ]
+    with ThreadPoolExecutor(len(jobs)) as pool:
+        waiting = [pool.submit(job) for job in jobs]
+        yield
+        for job in waiting:
             job.result()
 
 

@@ -70,7 +70,7 @@ class LevenbergMarquardt:
         while len(watch.trace) <= self.max_iterations:
             limits = inequalities(problem, point.y, np.where(near, 1.0, APPROACH))
             try:
-                d, multipliers = _step(model, damping, limits, model.c)
+                d, multipliers = damped_step(model, damping, limits, model.c)
             except np.linalg.LinAlgError:
                 damping, growth = damping * growth + 1e-12, growth * 2
                 continue
@@ -87,7 +87,7 @@ class LevenbergMarquardt:
                 trial = watch.evaluate(within(problem, point.y + d))
                 if len(model.c) and np.isfinite(trial.cost) and _gain(point, trial, penalty) < 0.5 * promised:
                     # a second look at the gaps that the curved motion has opened again
-                    second, _ = _step(model, damping, limits, trial.gaps - model.C @ d)
+                    second, _ = damped_step(model, damping, limits, trial.gaps - model.C @ d)
                     other = watch.evaluate(within(problem, point.y + second))
                     trial = max(trial, other, key=lambda new, old=point, nu=penalty: _gain(old, new, nu))
                 gained = _gain(point, trial, penalty)
@@ -112,7 +112,9 @@ class LevenbergMarquardt:
         )
 
 
-def _step(model: Quadratic, damping: float, limits: Any, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def damped_step(
+    model: Quadratic, damping: float, limits: Any, c: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """The damped step inside the limits that closes gaps c, and the multipliers of the gaps."""
     scale, (G, h) = _scale(model.H), limits
     damped = (model.H + damping * np.diag(scale**2)) / (scale[:, None] * scale[None, :])

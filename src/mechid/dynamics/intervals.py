@@ -1,0 +1,95 @@
+"""Intervals of a motion that need not solve its equations: their residuals, and what these leave of the next state.
+
+States and multipliers are unknowns here, so that every interval can be looked at by itself. The linearised residual
+
+    r + J_X dX + J_1 dx₁ + J_z dz + J_θ dθ = S w,        w: the new residuals of the dynamic rows
+
+is solved for the newest state and the multipliers, with the matrix that a step is solved with:
+
+    dx₁ = M [w ; dX ; dθ ; 1],    dz = Z [w ; dX ; dθ ; 1]
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mechid.compile import jit
+from mechid.dynamics.course import Stretch
+from mechid.dynamics.linear import SMALL, factorise, solve
+from mechid.dynamics.linearization import on_all_cores, pieces
+from mechid.dynamics.model import Model
+from mechid.dynamics.stepper import RowKind, Stepper
+from mechid.dynamics.tree import Array
+
+
+class Intervals(NamedTuple):
+    """N intervals, columns w, X, θ, 1."""
+
+    M: np.ndarray
+    """(N, nx, columns)"""
+    Z: np.ndarray
+    """(N, nz, columns)"""
+
+
+def dynamic_rows(stepper: Stepper, model: Model) -> np.ndarray:
+    """Which rows of the residual may be softened."""
+    return np.flatnonzero([kind is RowKind.DYNAMIC for kind in stepper.rows(model)])
+
+
+def interval_residuals(stepper: Stepper, model: Model, stretch: Stretch) -> np.ndarray:
+    """(N, rows) residuals of all intervals."""
+    found = on_all_cores(lambda p: _residuals(stepper, model, p[0]), pieces(stepper, stretch))
+    return np.concatenate([np.asarray(r)[:count] for (_, count), r in found])
+
+
+def linear_intervals(stepper: Stepper, model: Model, tangent: Any, stretch: Stretch) -> Intervals:
+    """What the linearised residuals leave of each next state."""
+    found = on_all_cores(lambda p: _linear(stepper, model, tangent, p[0]), pieces(stepper, stretch))
+    parts = [[np.asarray(a)[:count] for a in out] for (_, count), out in found]
+    M, Z = (np.concatenate(column) for column in zip(*parts, strict=True))
+    return Intervals(M, Z)
+
+
+def moved(stepper: Stepper, states: Any, change: np.ndarray) -> Any:
+    """States moved along tangent vectors."""
+    return jax.tree.map(np.asarray, _moved(stepper, states, change))
+
+
+@partial(jit, once=True)
+def _moved(stepper: Stepper, states: Any, change: Array) -> Any:
+    return jax.vmap(stepper.retract)(states, change)
+
+
+@jit
+def _residuals(stepper: Stepper, model: Model, rows: tuple[Any, ...]) -> Array:
+    def one(now: tuple[Any, ...]) -> Array:
+        xs, z, u, t, k, _, _ = now
+        return stepper.residual(xs, z, u, t, k, model)
+
+    return jax.vmap(one)(rows)
+
+
+@jit
+def _linear(stepper: Stepper, model: Model, tangent: Any, rows: tuple[Any, ...]) -> tuple[Array, Array]:
+    nx = stepper.nx(model)
+    chosen = dynamic_rows(stepper, model)
+    total = len(stepper.rows(model))
+    errors = np.zeros((total, len(chosen)))
+    errors[chosen, np.arange(len(chosen))] = 1.0
+
+    def one(now: tuple[Any, ...]) -> tuple[Array, Array]:
+        xs, z, u, t, k, _, _ = now
+        by = stepper.linearize(xs, z, u, t, k, model, tangent)
+        known = jnp.concatenate([errors, *(-x for x in by.x[:-1]), -by.theta, -by.r[:, None]], -1)
+        solved = solve(factorise(jnp.concatenate([by.x[-1], by.z], -1)), known)
+        return solved[:nx], solved[nx:]
+
+    if total <= SMALL:
+        return jax.vmap(one)(rows)
+    # LAPACK waits for XLA's threads: batches of it, called from several threads, would wait for each other
+    return jax.lax.map(one, rows)

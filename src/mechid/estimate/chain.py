@@ -1,0 +1,311 @@
+"""All experiments as chains of states: cost, violation and linearisation of y = (θ, ξ₁, ξ₂, …), x_k and z_k.
+
+    soft   ½ Σ ‖W (w_k + s_k)‖² + ½ Σ ‖sample residuals‖² + priors,   w_k the dynamic rows of interval k
+    hard   all other rows: closed loops, definitions
+
+Where the dynamics are to be exact W is large and WᵀW s_k are estimates of their multipliers (augmented Lagrangian).
+The first state of a chain follows from θ and from what is unknown of it (ξ), loops closed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from mechid.compile import jit
+from mechid.dynamics.assembly import with_driven
+from mechid.dynamics.course import Stretch
+from mechid.dynamics.intervals import Intervals, dynamic_rows, interval_residuals, linear_intervals, moved
+from mechid.dynamics.linearization import tangent_of
+from mechid.dynamics.model import Model
+from mechid.dynamics.stepper import Stepper
+from mechid.dynamics.tree import Array
+from mechid.estimate.problem import ShootingProblem, each
+from mechid.estimate.residuals import residuals, sample_rows
+from mechid.estimate.shooting import Shooting
+from mechid.estimate.solvers.block_arrow import Chain, Sizes, Swept, follow, sweep
+from mechid.estimate.start import Tangents
+from mechid.estimate.uncertainty import Rows
+
+
+class Motion(NamedTuple):
+    """A log's states and multipliers, as far as they are known."""
+
+    states: Any
+    """N + 1"""
+    z: np.ndarray
+    """(N, nz)"""
+
+
+class Link(NamedTuple):
+    """A log at a point."""
+
+    motion: Motion
+    stretch: Stretch
+    q: np.ndarray
+    v: np.ndarray
+    """first coordinates and rates"""
+    errors: np.ndarray
+    """(N, dynamic rows) w"""
+    hard: np.ndarray
+    """(N, hard rows)"""
+    residuals: tuple[np.ndarray, ...]
+    """(m, c) weighted, for each group of sensors"""
+
+
+class Place(NamedTuple):
+    """All unknowns, with their cost."""
+
+    y: np.ndarray
+    model: Any
+    links: tuple[Link, ...]
+    cost: float
+    """∞ where it cannot be computed"""
+    violation: float
+    """Σ |hard rows|"""
+
+
+class Linear(NamedTuple):
+    """All chains linearised and swept."""
+
+    chains: tuple[Chain, ...]
+    intervals: tuple[Intervals, ...]
+    swept: tuple[Swept, ...]
+    starts: tuple[Tangents, ...]
+    triangle: np.ndarray
+    """(rows, y + 1): cost of a step d, all states at their best, is ½ ‖triangle [d ; 1]‖²"""
+
+
+class Step(NamedTuple):
+    """A change of all unknowns."""
+
+    d: np.ndarray
+    x: tuple[np.ndarray, ...]
+    """(N + 1, nx) tangent vectors"""
+    z: tuple[np.ndarray, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ChainProblem:
+    """Experiments whose states are unknowns, sharing the parameters."""
+
+    base: ShootingProblem
+    """parameters, first states, samples, noise, priors and bounds"""
+    weight: np.ndarray
+    """(w, w) square root W of the state errors' weight"""
+    shift: tuple[np.ndarray, ...] | None = None
+    """(N, w) s of each log"""
+    level: float = 0.0
+    """state errors, in parts of what moves a state through its range, that cost as much as one std of a sample"""
+
+    @property
+    def stepper(self) -> Stepper:
+        return self.base.shootings[0].stepper
+
+    # Cost
+
+    def evaluate(self, y: np.ndarray, motions: tuple[Motion, ...]) -> Place:
+        base, nt = self.base, self.base.free.size
+        model = base.free.bind(y[:nt])
+        rows = dynamic_rows(self.stepper, model)
+
+        def one(i: int) -> Link | None:
+            s, motion = base.shootings[i], motions[i]
+            found = s.first.at(model, y[base.places[i]])
+            if found is None:
+                return None
+            first = first_states(s, model, *found)
+            states = jax.tree.map(lambda a, b: np.concatenate([b[None], a[1:]]), motion.states, first)
+            now = Motion(states, motion.z)
+            stretch = stretched(s, now)
+            r = interval_residuals(s.stepper, model, stretch)
+            weights = zip(s.groups, s.weights(base.noise[i]), strict=True)
+            seen = tuple(residuals(s.stepper, model, g, w, stretch) for g, w in weights)
+            return Link(now, stretch, *found, r[:, rows], np.delete(r, rows, axis=1), seen)
+
+        links = each(one, range(len(motions)))
+        if any(link is None for link in links):
+            return Place(y, model, (), np.inf, np.inf)
+        return self.priced(Place(y, model, tuple(links), 0.0, 0.0))
+
+    def priced(self, place: Place) -> Place:
+        """The same place with its cost in this problem's weights."""
+        cost = 0.5 * float(np.sum(self.base.prior_residuals(place.y) ** 2))
+        violation = 0.0
+        for i, link in enumerate(place.links):
+            e = (link.errors + self._shift(i, link)) @ self.weight.T
+            cost += 0.5 * (float(np.vdot(e, e)) + sum(float(np.vdot(r, r)) for r in link.residuals))
+            violation += float(np.abs(link.hard).sum())
+        fine = np.isfinite(cost + violation)
+        return place._replace(cost=cost if fine else np.inf, violation=violation if fine else np.inf)
+
+    def openness(self, place: Place) -> float:
+        """Mean size of the hard rows."""
+        return place.violation / max(sum(link.hard.size for link in place.links), 1)
+
+    def _shift(self, i: int, link: Link) -> np.ndarray:
+        return np.zeros_like(link.errors) if self.shift is None else self.shift[i]
+
+    # Derivatives
+
+    def linearise(self, place: Place) -> Linear:
+        base, nt = self.base, self.base.free.size
+        theta, model = place.y[:nt], place.model
+        tangent = tangent_of(base.free, theta) if nt else [None] * len(jax.tree.leaves(model))
+
+        def one(i: int) -> tuple[Any, ...]:
+            s, link = base.shootings[i], place.links[i]
+            chain, intervals = self._chain(i, model, tangent, link)
+            first = jax.tree.map(lambda a: a[0], link.motion.states)
+            start = s.first.slopes(s.stepper, model, tangent, first, link.q, link.v, float(s.grid.t[0]))
+            return chain, intervals, sweep(chain), start
+
+        found = each(one, range(len(place.links)))
+        chains, intervals, swept, starts = zip(*found, strict=True)
+        r, J = base.prior(place.y, list(starts))
+        rows = [np.concatenate([J, r[:, None]], 1)]
+        for chain, out, start, at in zip(chains, swept, starts, base.places, strict=True):
+            rows += [self._wide(chain.sizes, out, start, at)]
+        triangle = np.asarray(np.linalg.qr(np.concatenate(rows), mode="r"))
+        return Linear(chains, intervals, swept, starts, triangle)
+
+    def _chain(self, i: int, model: Model, tangent: Any, link: Link) -> tuple[Chain, Intervals]:
+        s, nt = self.base.shootings[i], self.base.free.size
+        stepper = s.stepper
+        intervals = linear_intervals(stepper, model, tangent, link.stretch)
+        sizes = Sizes(link.errors.shape[1], stepper.nx(model), stepper.window, nt)
+        weights = self.base.shootings[i].weights(self.base.noise[i])
+        tables = []
+        for group, weight in zip(s.groups, weights, strict=True):
+            rows = sample_rows(stepper, model, tangent, group, weight, link.stretch, intervals, nt)
+            tables.append(_by_interval(rows, group.interval, s.grid.steps))
+        rows = np.concatenate(tables, 1)
+        return Chain(sizes, intervals.M, rows, self.weight, self._shift(i, link)), intervals
+
+    def _wide(self, sizes: Sizes, swept: Swept, start: Tangents, place: slice) -> np.ndarray:
+        """What a chain says of (θ, ξ, 1), among all unknowns."""
+        nt, nx, X = self.base.free.size, sizes.state, sizes.chain
+        newest = swept.first[:, X - nx : X]
+        rows = np.zeros((X + len(swept.rest), self.base.size + 1))
+        rows[:X, :nt] = newest @ start.x[:, :nt] + swept.first[:, X : X + nt]
+        rows[:X, place] = newest @ start.x[:, nt:]
+        rows[:X, -1] = swept.first[:, -1]
+        rows[X:, :nt], rows[X:, -1] = swept.rest[:, :nt], swept.rest[:, -1]
+        return rows
+
+    def step(self, linear: Linear, d: np.ndarray) -> Step:
+        """How all states and multipliers follow a step of y."""
+        columns = np.concatenate([d, [1.0]])[:, None]
+        found = [self.response(linear, i, columns) for i in range(len(linear.chains))]
+        return Step(d, tuple(x[..., 0] for x, _, _ in found), tuple(z[..., 0] for _, _, z in found))
+
+    def response(
+        self, linear: Linear, i: int, columns: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """States, state errors and multipliers of a log for columns of (y, 1)."""
+        nt, chain = self.base.free.size, linear.chains[i]
+        start, place = linear.starts[i].x, self.base.places[i]
+        first = start[:, :nt] @ columns[:nt] + start[:, nt:] @ columns[place]
+        border = np.concatenate([columns[:nt], columns[-1:]])
+        x, w = follow(chain, linear.swept[i], first, border)
+        z = _applied(linear.intervals[i].Z, w, windows(x, chain.sizes), border)
+        return x, w, z
+
+    def rows(self, place: Place, linear: Linear, *, errors: bool) -> Rows:
+        """Residuals of samples (and state errors) and priors, with their slopes by y, all states following."""
+        n = self.base.size
+        columns = np.concatenate([np.eye(n), np.zeros((1, n))])
+        r, J, lengths = [], [], []
+        for i, link in enumerate(place.links):
+            x, w, _ = self.response(linear, i, columns)
+            border = np.concatenate([columns[: self.base.free.size], columns[-1:]])
+            table = _applied(linear.chains[i].Y, w, windows(x, linear.chains[i].sizes), border)
+            at = 0
+            for group, own in zip(self.base.shootings[i].groups, link.residuals, strict=True):
+                m, c = own.shape
+                slot = _slots(group.interval)
+                place_of = at + (slot[:, None] * c + np.arange(c))
+                at += c * (int(slot.max(initial=-1)) + 1)
+                J.append(table[group.interval[:, None], place_of].reshape(m * c, n))
+                r.append(own.reshape(-1))
+                lengths.append((m * c, c))
+            if errors:
+                r.append((link.errors @ self.weight.T).reshape(-1))
+                J.append((self.weight @ w).reshape(-1, n))
+                lengths.append((r[-1].size, link.errors.shape[1]))
+        present = int(sum(np.count_nonzero(own) for link in place.links for own in link.residuals))
+        more, slopes = self.base.prior(place.y, list(linear.starts))
+        none = np.zeros((0, n))
+        return Rows(np.concatenate([*r, more]), np.concatenate([*J, slopes]), none, lengths, present)
+
+    def moved(self, place: Place, step: Step, part: float = 1.0) -> tuple[np.ndarray, tuple[Motion, ...]]:
+        """All unknowns after a part of a step; the first states follow from y."""
+        motions = tuple(
+            Motion(moved(self.stepper, link.motion.states, part * dx), link.motion.z + part * dz)
+            for link, dx, dz in zip(place.links, step.x, step.z, strict=True)
+        )
+        return place.y + part * step.d, motions
+
+
+def windows(x: np.ndarray, sizes: Sizes) -> np.ndarray:
+    """(N, X, c) the window before each interval, oldest first; what lies before the start does not count."""
+    n = len(x) - 1
+    parts = [x[:n]]
+    for back in range(1, sizes.window):
+        parts.insert(0, np.concatenate([np.zeros_like(x[:back]), x[: n - back]])[:n])
+    return np.concatenate(parts, 1)
+
+
+def _applied(rows: np.ndarray, w: np.ndarray, X: np.ndarray, border: np.ndarray) -> np.ndarray:
+    """(N, r, c) rows on (w, X, θ, 1) at given columns."""
+    e, nX = w.shape[1], X.shape[1]
+    return rows[..., :e] @ w + rows[..., e : e + nX] @ X + rows[..., e + nX :] @ border
+
+
+def first_states(s: Shooting, model: Model, q: np.ndarray, v: np.ndarray) -> Any:
+    """The stepper's state for first coordinates and rates."""
+    u = with_driven(s.free.mechanism, np.asarray(s.table)[0, : model.nu], q)
+    return jax.tree.map(np.asarray, _initial(s.stepper, model, q, v, u, float(s.grid.t[0])))
+
+
+@partial(jit, once=True)
+def _initial(stepper: Stepper, model: Model, q: Array, v: Array, u: Array, t: Array) -> Any:
+    return stepper.initial(model, q, v, u, t)
+
+
+def stretched(s: Shooting, motion: Motion) -> Stretch:
+    """A motion as what residuals and sensors look at."""
+    n = s.grid.steps
+    table = np.asarray(s.table)
+    none = np.zeros((n, 0))
+    return Stretch(0, 0, motion.states, motion.z, table, s.grid.t[:n], none, none)
+
+
+def _by_interval(rows: np.ndarray, interval: np.ndarray, steps: int) -> np.ndarray:
+    """(steps, slots · c, columns): rows of the samples that lie in each interval, zeros where there are fewer."""
+    _, c, columns = rows.shape
+    slot = _slots(interval)
+    table = np.zeros((steps, int(slot.max(initial=-1)) + 1, c, columns))
+    table[interval, slot] = rows
+    return table.reshape(steps, -1, columns)
+
+
+def _slots(interval: np.ndarray) -> np.ndarray:
+    """The how manieth sample of its interval each is."""
+    return np.arange(len(interval)) - np.searchsorted(interval, interval)
+
+
+def ranges(stepper: Stepper, states: Any) -> np.ndarray:
+    """How far each component of a state runs, seen from the first; the farthest where one stays."""
+    run = np.ptp(np.asarray(_seen_from_first(stepper, states)), axis=0)
+    return np.where(run > 1e-6 * run.max(), run, max(run.max(), 1e-12))
+
+
+@partial(jit, once=True)
+def _seen_from_first(stepper: Stepper, states: Any) -> Array:
+    first = jax.tree.map(lambda a: a[0], states)
+    return jax.vmap(lambda x: stepper.local(first, x))(states)

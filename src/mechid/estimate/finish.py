@@ -1,0 +1,106 @@
+"""What every estimator ends with: the `Fit` of a solution."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from mechid.estimate.fit import Compared, Estimate, Fit
+from mechid.estimate.problem import ShootingProblem
+from mechid.estimate.solvers.problem import Point
+from mechid.estimate.uncertainty import Uncertainty
+
+
+def finish(
+    problem: ShootingProblem,
+    point: Point,
+    found: Uncertainty,
+    *,
+    estimator: str,
+    solver: Any,
+    first_cost: float,
+    solution: Any,
+    extra: dict[str, Any] | None = None,
+) -> Fit:
+    """The fit of a solution: its point, trace, outcome; and what was found of its uncertainty."""
+    free, y = problem.free, point.y
+    theta = y[: free.size]
+    stds = np.sqrt(np.diag(found.covariance))
+    lower, upper = free.bounds()
+    start = np.asarray(free.physical_numbers(free.theta0))
+    quantities = free.physical(theta)
+    ten = {i for place in free._ten for i in place}
+    parameters = {
+        name: Estimate(
+            name,
+            quantity.value,
+            float(stds[i]),
+            quantity.unit,
+            float(start[i]),
+            -np.inf if i in ten else float(lower[i]),
+            np.inf if i in ten else float(upper[i]),
+        )
+        for i, (name, quantity) in enumerate(quantities.items())
+    }
+    return Fit(
+        estimator,
+        type(solver).__name__,
+        free,
+        theta,
+        parameters,
+        _starts(problem, y, found),
+        found.covariance,
+        (first_cost, point.cost),
+        solution.trace,
+        compared(problem, point),
+        solution.converged,
+        solution.outcome,
+        {},
+        found.sensitivities,
+        found.notes,
+        {"uncertainty": found, "problem": problem, **(extra or {})},
+    )
+
+
+def _starts(problem: ShootingProblem, y: np.ndarray, found: Uncertainty) -> dict[str, Estimate]:
+    starts: dict[str, Estimate] = {}
+    for s, place, follows in zip(problem.shootings, problem.places, problem.follows, strict=True):
+        if follows is not None:
+            continue
+        given = s.first.unknowns
+        for i, (name, unit) in enumerate(zip(s.first.names, s.first.units, strict=True)):
+            full = f"{s.experiment.name}: {name}"
+            at = place.start + i
+            starts[full] = Estimate(
+                full, float(y[at]), float(found.start_std[at]), unit, float(given[i]), -np.inf, np.inf
+            )
+    return starts
+
+
+def compared(problem: ShootingProblem, point: Point) -> tuple[Compared, ...]:
+    """Every channel with its residuals, segments joined."""
+    result: dict[tuple[str, str], Compared] = {}
+    for s, run, noise in zip(problem.shootings, point.runs, problem.noise, strict=True):
+        groups = s.groups[:-1] if s.continued else s.groups
+        for group, r, std in zip(groups, run.residuals, noise, strict=False):
+            t = s.grid.t[group.interval]
+            t = t + group.fraction * (s.grid.t[group.interval + 1] - t)
+            seen = group.present > 0
+            measured = np.where(seen, group.values, np.nan)
+            gap = np.where(seen, r * std / np.sqrt(group.emphasis)[:, None], np.nan)
+            for j, name in enumerate(group.channels):
+                key = (s.experiment.name, name)
+                now = Compared(
+                    *key, t, measured[:, j], gap[:, j], float(std[j]), bool(np.isnan(group.std[j]))
+                )
+                result[key] = _joined(result[key], now) if key in result else now
+    return tuple(result.values())
+
+
+def _joined(a: Compared, b: Compared) -> Compared:
+    def both(name: str) -> np.ndarray:
+        return np.concatenate([getattr(a, name), getattr(b, name)])
+
+    return replace(a, time=both("time"), measured=both("measured"), residual=both("residual"))

@@ -1,0 +1,213 @@
+"""Gauss–Newton on all states and parameters at once, with hard rows: Levenberg–Marquardt and its constrained form.
+
+Each iteration linearises all intervals, eliminates the states (`block_arrow`) and is left with a small problem in
+y = (θ, first states), which is damped and bounded as in `levenberg_marquardt`; the states follow. Where there are
+hard rows this is sequential quadratic programming: a step satisfies their linearisation, and progress is judged by
+
+    cost + ν Σ |hard rows|
+
+with ν as large as needed for the step to promise a gain. A step that gains too little is damped more and shortened.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mechid.estimate.chain import ChainProblem, Linear, Motion, Place, ranges
+from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt, damped_step
+from mechid.estimate.solvers.problem import (
+    Iteration,
+    Progress,
+    Quadratic,
+    inequalities,
+    plural,
+    projected,
+    within,
+)
+
+SMALL = 1e-8
+"""of what moves a state through its range: state errors below it, on average, count as none"""
+OPEN = 1e3
+"""standard deviations (all else known): a step of an unknown is measured by these, where its value is small"""
+STILL = 1e-7
+"""a step this long, relative, counts as none"""
+CLOSED = 1e-10
+"""mean size of hard rows (m, rad, m/s, rad/s) that counts as none"""
+SHORTEST = 2.0**-20
+"""part of a step"""
+
+
+class LiftedSolution(NamedTuple):
+    """Where all states and parameters ended, and how."""
+
+    problem: ChainProblem
+    place: Place
+    linear: Linear
+    converged: bool
+    outcome: str
+    """a sentence"""
+    trace: tuple[Iteration, ...]
+    began: float
+    """when all was compiled and the iterations began"""
+
+
+@dataclass
+class _Watch:
+    base: Any
+    progress: Progress | None
+    trace: list[Iteration]
+    evaluations: int
+    began: float
+
+    def record(self, place: Place, gradient: np.ndarray, step: float) -> None:
+        base = self.base
+        line = Iteration(
+            len(self.trace),
+            place.cost,
+            float(np.linalg.norm(projected(base, place.y, gradient))),
+            base.shown(place.y),
+            step,
+            time.perf_counter() - self.began,
+            self.evaluations,
+        )
+        self.trace.append(line)
+        if self.progress is not None:
+            self.progress(line)
+
+
+def solve_lifted(
+    problem: ChainProblem,
+    settings: LevenbergMarquardt,
+    y: np.ndarray,
+    motions: tuple[Motion, ...],
+    progress: Progress | None = None,
+    hardening: Hardening | None = None,
+) -> LiftedSolution:
+    """All states and parameters at their best, from a first guess of each."""
+    base = problem.base
+    watch = _Watch(base, progress, [], 1, time.perf_counter())
+    place = problem.evaluate(np.clip(y, base.lower, base.upper), motions)
+    linear = problem.linearise(place)
+    if hardening is not None:
+        problem = hardening.begin(problem, place, linear)
+        place = problem.priced(place)
+        linear = problem.linearise(place)
+    model = _quadratic(linear)
+    watch.record(place, model.g, 0.0)
+    damping, part, penalty = settings.initial_damping, 1.0, 0.0
+
+    def end(converged: bool, why: str) -> LiftedSolution:
+        return LiftedSolution(problem, place, linear, converged, why, tuple(watch.trace), watch.began)
+
+    def done(why: str) -> str:
+        return f"Converged after {plural(len(watch.trace) - 1, 'iteration')}: {why}."
+
+    while len(watch.trace) <= settings.max_iterations:
+        try:
+            d, _ = damped_step(model, damping, inequalities(base, place.y), model.c)
+        except np.linalg.LinAlgError:
+            damping = 10.0 * damping + 1e-12
+            continue
+        step = problem.step(linear, d)
+        gained = place.cost - 0.5 * float(np.sum((linear.triangle @ np.append(d, 1.0)) ** 2))
+        if place.violation > 0.0 and gained < 0.5 * penalty * place.violation:
+            penalty = max(penalty, 2.0 * max(-gained, 0.0) / place.violation)
+        promised = gained + penalty * place.violation
+        length = _length(place.y, d, model.H)
+        closed = problem.openness(place) <= CLOSED and (hardening is None or hardening.done(problem, place))
+        if closed and part == 1.0 and damping <= 1e-2 and length <= STILL:
+            return end(True, done("the parameters no longer move"))
+        if closed and hardening is None and promised <= settings.cost_tolerance * place.cost:
+            return end(True, done("no step promises to lower the cost further"))
+        try:
+            new_y, new = problem.moved(place, step, part)
+            trial = problem.evaluate(within(base, new_y), new)
+            watch.evaluations += 1
+            actual = place.cost - trial.cost + penalty * (place.violation - trial.violation)
+            ratio = actual / (promised * part) if promised > 0.0 else -1.0
+            small = length <= 1e-4 and abs(actual) <= 1e-9 * max(place.cost, 1e-300)
+            if np.isfinite(trial.cost) and (ratio > 1e-4 or (small and not closed)):
+                if hardening is not None:
+                    problem = hardening.harder(problem, trial, ratio, settled=promised <= 1e-3 * place.cost)
+                    trial = problem.priced(trial)
+                place, linear = trial, problem.linearise(trial)
+                model = _quadratic(linear)
+                damping *= max(1 / 30, 1 - (2 * min(ratio, 1.5) - 1) ** 3)
+                part = min(1.0, 4.0 * part)
+                watch.record(place, model.g, length)
+                continue
+        except KeyboardInterrupt:
+            return end(False, f"Interrupted after {plural(len(watch.trace) - 1, 'iteration')}.")
+        if np.isfinite(trial.cost) and small:
+            return end(True, done("the cost is at the limit of rounding"))
+        damping, part = max(damping, 1e-12) * 10.0, 0.5 * part
+        if part < SHORTEST:
+            return end(
+                False, f"No step lowers the cost any more after {plural(len(watch.trace) - 1, 'iteration')}."
+            )
+    return end(
+        False, f"Not converged after {plural(settings.max_iterations, 'iteration')}: allow more of them."
+    )
+
+
+@dataclass(frozen=True)
+class Hardening:
+    """From soft dynamics to exact ones: state errors cost more with every good step, then multipliers are found.
+
+    A state error of one unit moves some state through its whole range. W rises until errors of `finest` units cost
+    as much as a sample that is off by one standard deviation; from then on s ← s + w, so that w goes to zero at any
+    W (stabilised sequential quadratic programming).
+    """
+
+    finest: float = 1e-8
+    factor: float = 1e-2
+    patient: bool = False
+    """multipliers move only when a step promises little: the augmented Lagrangian as it is usually done"""
+    first: float = 100.0
+    """times the number of samples: what the first guess's state errors cost in the beginning"""
+
+    def begin(self, problem: ChainProblem, place: Place, linear: Linear) -> ChainProblem:
+        reach = np.zeros(len(problem.weight))
+        for chain, link in zip(linear.chains, place.links, strict=True):
+            moved = np.abs(chain.M[:, :, : chain.sizes.errors])
+            run = ranges(problem.stepper, link.motion.states)
+            reach = np.maximum(reach, (moved / run[:, None]).max((0, 1)))
+        shift = tuple(np.zeros_like(link.errors) for link in place.links)
+        size = 0.5 * sum(float(np.sum((link.errors * reach) ** 2)) for link in place.links)
+        samples = sum(r.size for link in place.links for r in link.residuals)
+        level = float(np.clip(np.sqrt(size / (self.first * samples)), self.finest, 1e-2))
+        return replace(problem, weight=np.diag(reach / level), shift=shift, level=level)
+
+    def done(self, problem: ChainProblem, place: Place) -> bool:
+        """Multipliers have been found, and what is left of the state errors moves nothing."""
+        reach = problem.level * np.diag(problem.weight)
+        left = max(float(np.mean(np.abs(link.errors) * reach)) for link in place.links)
+        return problem.level <= self.finest and left <= SMALL
+
+    def harder(self, problem: ChainProblem, new: Place, ratio: float, *, settled: bool) -> ChainProblem:
+        """What follows a step; settled: it was a small one."""
+        if problem.level > self.finest:
+            if ratio < 0.25 or (self.patient and not settled):
+                return problem
+            level = max(problem.level * self.factor, self.finest)
+            return replace(problem, weight=problem.weight * (problem.level / level), level=level)
+        if self.patient and not settled:
+            return problem
+        shift = tuple(s + link.errors for s, link in zip(problem.shift or (), new.links, strict=True))
+        return replace(problem, shift=shift)
+
+
+def _quadratic(linear: Linear) -> Quadratic:
+    T = linear.triangle
+    n = T.shape[1] - 1
+    return Quadratic(T[:, :n].T @ T[:, :n], T[:, :n].T @ T[:, n], np.zeros((0, n)), np.zeros(0))
+
+
+def _length(y: np.ndarray, d: np.ndarray, H: np.ndarray) -> float:
+    """The longest change of an unknown, relative to its value or to many times what the data leave open of it."""
+    told = np.sqrt(np.maximum(np.diag(H), 0.0))
+    return float(np.max(np.abs(d) / (np.abs(y) + OPEN / np.maximum(told, 1e-300)), initial=0.0))

@@ -1,0 +1,129 @@
+"""What every estimator begins with: arguments that have been checked, and experiments on their grids of steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from mechid.dynamics.course import KEEP
+from mechid.dynamics.stepper import Observation, Stepper
+from mechid.errors import MechidError
+from mechid.estimate import samples
+from mechid.estimate.experiment import Experiment
+from mechid.estimate.shooting import Shooting
+from mechid.estimate.start import first_state
+from mechid.model.mechanism import Mechanism
+from mechid.model.parameters import Parameters
+
+GRADIENTS = ("forward", "adjoint")
+
+
+def prepared(stepper: Stepper, experiment: Experiment, free: Parameters, keep: int = KEEP) -> Shooting:
+    """An experiment on its grid of steps, without its feedback."""
+    mechanism = free.mechanism
+    model = free.bind(free.theta0)
+    stepper.check(model, np.size(stepper.dt))
+    grid = samples.grid(experiment, stepper)
+    stepper.check(model, grid.steps)
+    table = samples.inputs(experiment, mechanism, grid)
+    first = first_state(mechanism, model, experiment.start, experiment.name)
+    groups = samples.groups(experiment, grid)
+    _check_sensors(mechanism, model, experiment)
+    _check_cost(mechanism, model, experiment, free)
+    return Shooting(experiment, stepper, free, grid, groups, first, table, keep)
+
+
+def check(
+    mechanism: Any, stepper: Any, experiments: list[Any], free: Any, solver: Any, gradients: str | None
+) -> None:
+    if not isinstance(mechanism, Mechanism):
+        raise MechidError(f"An estimation needs a Mechanism, not {mechanism!r}.")
+    if not isinstance(stepper, Stepper):
+        raise MechidError(f"An estimation needs a stepper (Variational, Spook or BDF), not {stepper!r}.")
+    if not isinstance(free, Parameters):
+        raise MechidError(f"What is free must be Parameters(mechanism).free(…), not {free!r}.")
+    if free.mechanism is not mechanism:
+        raise MechidError(
+            f"The free parameters are those of another mechanism ('{free.mechanism.name}'), not of "
+            f"'{mechanism.name}'."
+        )
+    if not free.size:
+        raise MechidError(
+            "No parameter is free: name at least one, Parameters(mechanism).free('elbow.damping')."
+        )
+    if not experiments:
+        raise MechidError("An estimation needs at least one experiment.")
+    for e in experiments:
+        if not isinstance(e, Experiment):
+            raise MechidError(f"An estimation needs Experiments, not {e!r}.")
+    names = [e.name for e in experiments]
+    for name in names:
+        if names.count(name) > 1:
+            raise MechidError(f"Two experiments are called '{name}': give each a name of its own.")
+    if gradients is not None and gradients not in GRADIENTS:
+        raise MechidError(f"There are no gradients='{gradients}'; valid: {', '.join(GRADIENTS)}.")
+    if isinstance(solver, type) or not callable(getattr(solver, "solve", None)):
+        raise MechidError(f"A solver is LevenbergMarquardt(), SteepestDescent() or LBFGSB(), not {solver!r}.")
+    if free.limits and not solver.least_squares:
+        raise MechidError(
+            f"{type(solver).__name__} knows bounds only, not limits between parameters: use LevenbergMarquardt."
+        )
+    if solver.least_squares and any(e.cost is not None for e in experiments):
+        raise MechidError(
+            f"{type(solver).__name__} needs a sum of squares, not a cost of your own: use SteepestDescent or "
+            "LBFGSB."
+        )
+
+
+def _observed(mechanism: Mechanism, model: Any) -> Observation:
+    """The shapes of what sensors see."""
+    nq, frames = model.nq, len(mechanism.frame_names)
+    shapes = ((), (nq,), (nq,), (frames, 4, 4), (frames, 6), (nq,), (model.nc,), (model.nu,))
+    return Observation(*(jax.ShapeDtypeStruct(shape, float) for shape in shapes))  # type: ignore[arg-type]
+
+
+def _check_cost(mechanism: Mechanism, model: Any, experiment: Experiment, free: Parameters) -> None:
+    """Refuse functions of a cost that do not give one number."""
+    if experiment.cost is None:
+        return
+    seen = _observed(mechanism, model)
+    measured = jax.ShapeDtypeStruct((sum(len(m.channels) for m in experiment.measured),), float)
+    values = {name: jax.ShapeDtypeStruct((), float) for name in free.names}
+    for what in ("running", "terminal"):
+        function = getattr(experiment.cost, what)
+        if function is None:
+            continue
+        try:
+            shape = jax.eval_shape(
+                lambda *a, f=function: jax.numpy.asarray(f(*a)), seen, measured, values
+            ).shape
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0].rstrip(".")
+            raise MechidError(f"The {what} cost of experiment '{experiment.name}' fails: {reason}.") from None
+        if shape != ():
+            raise MechidError(
+                f"The {what} cost of experiment '{experiment.name}' must give one number, not shape {shape}."
+            )
+
+
+def _check_sensors(mechanism: Mechanism, model: Any, experiment: Experiment) -> None:
+    """Refuse sensors that do not give one value for each of their channels."""
+
+    seen = _observed(mechanism, model)
+    for m in experiment.measured:
+        try:
+            shape = jax.eval_shape(lambda o, m=m: m.sensor.predict(o, model), seen).shape
+        except MechidError:
+            raise
+        except Exception as error:
+            reason = str(error).strip().partition("\n")[0].rstrip(".")
+            raise MechidError(
+                f"The sensor of '{m.channels[0]}' cannot be computed for this mechanism: {reason}."
+            ) from None
+        if shape != (len(m.channels),):
+            raise MechidError(
+                f"A sensor of experiment '{experiment.name}' gives {shape[0] if shape else 'no'} values, but "
+                f"{len(m.channels)} channels are named ({', '.join(m.channels)})."
+            )

@@ -1,0 +1,252 @@
+"""`joint` and `full_discretization`: states and parameters together, as soft and hard rows of one problem.
+
+    joint                 min  ½ Σ κ ‖w_k‖² + ½ Σ ((predicted − measured)/std)²    w_k: impulses that the model
+                          lacks; over θ, all states and multipliers; closed loops stay hard (Marklund, Section 3)
+    full_discretization   the same with w_k = 0: all equations of all steps are constraints (Verhaegen, Section 2.2)
+
+States begin at what the log itself says, so that neither needs a simulation that succeeds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from mechid.dynamics.intervals import dynamic_rows
+from mechid.dynamics.stepper import Stepper
+from mechid.errors import MechidError, choices
+from mechid.estimate.chain import ChainProblem, Motion, Place
+from mechid.estimate.experiment import Experiment
+from mechid.estimate.finish import finish
+from mechid.estimate.first_guess import Guess, first_guess
+from mechid.estimate.fit import Fit
+from mechid.estimate.lifted import Hardening, LiftedSolution, solve_lifted
+from mechid.estimate.prepare import check, prepared
+from mechid.estimate.problem import ShootingProblem, each
+from mechid.estimate.simulation_error import estimated_noise, first_noise
+from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
+from mechid.estimate.solvers.problem import Point, Progress
+from mechid.estimate.uncertainty import assessed
+from mechid.estimate.warming import warmed
+from mechid.model.geometry import finite
+from mechid.model.mechanism import Mechanism
+from mechid.model.parameters import Parameters
+
+METHODS = ("sqp", "augmented-lagrangian")
+ROUNDS = 8
+"""at most, in which noise that is not given is estimated in turn with all else"""
+
+
+def joint(
+    mechanism: Mechanism,
+    stepper: Stepper,
+    experiments: Experiment | Sequence[Experiment],
+    free: Parameters,
+    solver: LevenbergMarquardt | None = None,
+    *,
+    state_error_weight: Any = None,
+    progress: Progress | None = None,
+) -> Fit:
+    """Parameters and all states that explain the logs best, where the model may be wrong by small impulses.
+
+    state_error_weight: κ = 1/std² of the impulses (N·m·s or N·s) that act on each coordinate (or body) in a step: a
+    number, one for each dynamic row, or a matrix. None: chosen by the likelihood of the data.
+    """
+    began = time.perf_counter()
+    base, guesses, settings = _begun(mechanism, stepper, experiments, free, solver, "joint")
+    count = len(dynamic_rows(stepper, free.bind(free.theta0)))
+    if state_error_weight is None:
+        from mechid.estimate.state_errors import chosen_weight
+
+        return chosen_weight(base, guesses, settings, progress, began)
+    weight = _root(state_error_weight, count)
+    solution = settled(ChainProblem(base, weight), settings, _start(base, guesses), guesses, progress)
+    return joined(solution, guesses, settings, began)
+
+
+def joined(solution: LiftedSolution, guesses: Any, settings: Any, began: float, notes: Any = ()) -> Fit:
+    """The fit of soft dynamics."""
+    return _finished(solution, "joint estimation", settings, guesses, began, errors=True, notes=notes)
+
+
+def full_discretization(
+    mechanism: Mechanism,
+    stepper: Stepper,
+    experiments: Experiment | Sequence[Experiment],
+    free: Parameters,
+    solver: LevenbergMarquardt | None = None,
+    *,
+    method: str = "sqp",
+    progress: Progress | None = None,
+) -> Fit:
+    """Parameters and all states that explain the logs best, the model's equations being exact.
+
+    method: "sqp", stabilised sequential quadratic programming, in which multipliers move with every step; or
+    "augmented-lagrangian", in which they move when the states have settled, at a weight that rises tenfold.
+    """
+    began = time.perf_counter()
+    if method not in METHODS:
+        raise MechidError(f"There is no method '{method}' of full discretisation; valid: {choices(METHODS)}.")
+    base, guesses, settings = _begun(mechanism, stepper, experiments, free, solver, "full discretisation")
+    count = len(dynamic_rows(stepper, free.bind(free.theta0)))
+    problem = ChainProblem(base, np.eye(count))
+    hard = Hardening() if method == "sqp" else Hardening(factor=0.1, patient=True)
+    solution = settled(problem, settings, _start(base, guesses), guesses, progress, hard)
+    return _finished(solution, "full discretisation", settings, guesses, began, errors=False)
+
+
+# From arguments to a problem
+
+
+def _begun(
+    mechanism: Any, stepper: Any, experiments: Any, free: Any, solver: Any, what: str
+) -> tuple[ShootingProblem, list[Guess], LevenbergMarquardt]:
+    settings = LevenbergMarquardt() if solver is None else solver
+    given: list[Any] = list(experiments) if isinstance(experiments, list | tuple) else [experiments]
+    check(mechanism, stepper, given, free, settings, None)
+    if not isinstance(settings, LevenbergMarquardt):
+        raise MechidError(f"The solver of a {what} is LevenbergMarquardt(…), not {type(settings).__name__}.")
+    for e in given:
+        if e.feedback is not None:
+            raise MechidError(
+                f"Experiment '{e.name}' tracks its measured motion by feedback, which a {what} does not need: "
+                "its states are unknowns; leave the feedback out."
+            )
+    shootings = [prepared(stepper, e, free) for e in given]
+    for s in shootings:
+        samples = int(sum(g.present.sum() for g in s.groups))
+        unknowns = free.size + s.size
+        if samples < unknowns and len(shootings) == 1:
+            raise MechidError(
+                f"Experiment '{s.experiment.name}' has {samples} samples for {unknowns} unknowns (parameters and "
+                "first state): record more, or free less."
+            )
+    noise = tuple(first_noise(s) for s in shootings)
+    base = ShootingProblem(free, tuple(shootings), noise, (None,) * len(shootings))
+    return base, guessed(base), settings
+
+
+def guessed(base: ShootingProblem) -> list[Guess]:
+    """First guesses of all states, while all that the iterations will call is being compiled."""
+    model = base.free.bind(base.free.theta0)
+    with warmed(base):
+        return each(lambda s: first_guess(s, model), base.shootings)
+
+
+def _start(base: ShootingProblem, guesses: list[Guess]) -> np.ndarray:
+    """θ as given, first states as the guess has them."""
+    y = base.start
+    for s, g, place in zip(base.shootings, guesses, base.places, strict=True):
+        y[place] = np.concatenate([g.q[0, s.first.free_q], g.v[0, s.first.free_v]])
+    return y
+
+
+def _root(weight: Any, count: int) -> np.ndarray:
+    """W with WᵀW = κ."""
+    shape = np.shape(weight)
+    if shape not in ((), (count,), (count, count)):
+        raise MechidError(
+            f"state_error_weight must be a number, {count} numbers (one for each dynamic row), or a "
+            f"({count}, {count}) matrix, not of shape {shape}."
+        )
+    k = finite(weight, shape, "state_error_weight")
+    if len(shape) < 2:
+        if np.any(k <= 0.0):
+            raise MechidError(
+                f"state_error_weight (κ) must be > 0, not {weight}: full_discretization is its limit."
+            )
+        return np.diag(np.sqrt(np.broadcast_to(k, (count,))))
+    try:
+        return np.linalg.cholesky((k + k.T) / 2).T
+    except np.linalg.LinAlgError:
+        raise MechidError("state_error_weight must be a positive definite matrix.") from None
+
+
+# Solving, and noise that is not given
+
+
+def settled(
+    problem: ChainProblem,
+    settings: LevenbergMarquardt,
+    y: np.ndarray,
+    guesses: Any,
+    progress: Progress | None,
+    hardening: Hardening | None = None,
+) -> LiftedSolution:
+    """Solve; where noise is estimated, again with the noise that the residuals show, until it settles."""
+    motions = tuple(g.motion for g in guesses)
+    unknown = any(np.isnan(g.std).any() for s in problem.base.shootings for g in s.groups)
+    if unknown:
+        first = problem.evaluate(y, motions)
+        problem = _renoised(problem, first)
+    solution = solve_lifted(problem, settings, y, motions, progress, hardening)
+    trace = solution.trace
+    for _ in range(ROUNDS if unknown else 0):
+        again = _renoised(solution.problem, solution.place)
+        pairs = zip(_flat(solution.problem.base.noise), _flat(again.base.noise), strict=True)
+        if not solution.converged or all(abs(a - b) <= 0.02 * a for a, b in pairs):
+            break
+        motions = tuple(link.motion for link in solution.place.links)
+        solution = solve_lifted(again, settings, solution.place.y, motions, progress, hardening)
+        trace += solution.trace[1:]
+    numbered = tuple(replace(x, number=i) for i, x in enumerate(trace))
+    return solution._replace(trace=numbered)
+
+
+def _flat(noise: Any) -> np.ndarray:
+    return np.concatenate(sum(noise, ()))
+
+
+def _renoised(problem: ChainProblem, place: Place) -> ChainProblem:
+    """The same problem with noise as the residuals show it."""
+    point = Point(place.y, place.cost, runs=place.links)
+    noise = estimated_noise(problem.base, point)
+    return replace(problem, base=replace(problem.base, noise=noise, memory={}))
+
+
+# From a solution to a fit
+
+
+def _finished(
+    solution: LiftedSolution,
+    estimator: str,
+    settings: Any,
+    guesses: list[Guess],
+    began: float,
+    *,
+    errors: bool,
+    notes: Sequence[str] = (),
+) -> Fit:
+    problem, place = solution.problem, solution.place
+    rows = problem.rows(place, solution.linear, errors=errors)
+    found = assessed(problem.base, place.y, rows)
+    if not all(g.told for g in guesses):
+        notes = (
+            *notes,
+            "The log does not tell every coordinate: the first guess of the states was simulated.",
+        )
+    found = found._replace(notes=(*found.notes, *notes))
+    samples = 0.5 * float(rows.r @ rows.r)
+    point = Point(place.y, samples, runs=place.links)
+    fit = finish(
+        problem.base,
+        point,
+        found,
+        estimator=estimator,
+        solver=settings,
+        first_cost=solution.trace[0].cost,
+        solution=solution,
+        extra={"chain": problem, "solution": solution},
+    )
+    total = time.perf_counter() - began
+    compiled = solution.began - began
+    return replace(fit, seconds={"compile": compiled, "run": total - compiled})
+
+
+def motions_of(fit: Fit) -> tuple[Motion, ...]:
+    """The states that a fit found, log by log."""
+    return tuple(link.motion for link in fit.extra["solution"].place.links)
