@@ -81,8 +81,8 @@ def _gradients(problem, links: int) -> None:
 def _many_parameters(recording) -> None:
     """The adjoint gradient by 2 and by 100 parameters of the loop."""
     from mechid.dynamics.variational import Variational
-    from mechid.estimate.problem import ShootingProblem
     from mechid.estimate.prepare import prepared
+    from mechid.estimate.problem import ShootingProblem
     from mechid.estimate.tracking import with_gains
     from mechid.model.parameters import Parameters
     from mechid.studies import baxter_loop
@@ -120,8 +120,8 @@ def _long(steps: int = 1_000_000) -> None:
 
     from mechid import Experiment, Measured, Parameters, Start, Variational, joint_position
     from mechid.data.log import Channel, Log
-    from mechid.estimate.problem import ShootingProblem
     from mechid.estimate.prepare import prepared
+    from mechid.estimate.problem import ShootingProblem
     from mechid.studies import mechanisms
 
     def grown() -> float:

@@ -29,6 +29,8 @@ from mechid.estimate.simulation_error import simulation_error
 from mechid.estimate.solvers.lbfgsb import LBFGSB
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
 from mechid.estimate.solvers.steepest_descent import SteepestDescent
+from mechid.estimate.trajectory import full_discretization, joint
+from mechid.judge.validation import Validation, cross_validate
 from mechid.model.geometry import roll_pitch_yaw, rotation_about
 from mechid.model.mechanism import Mechanism
 from mechid.model.parameter import Quantity
@@ -58,14 +60,18 @@ __all__ = [
     "SteepestDescent",
     "Tracked",
     "Trajectory",
+    "Validation",
     "Variational",
     "adjoint",
     "assemble",
+    "cross_validate",
     "enable_float64",
     "feedback",
     "frame_pose",
     "frame_position",
     "frame_velocity",
+    "full_discretization",
+    "joint",
     "joint_force",
     "joint_position",
     "joint_velocity",

@@ -11,8 +11,8 @@ from mechid import Mechanism, Parameters
 from mechid.data.log import Channel, Log
 from mechid.dynamics.course import KEEP
 from mechid.estimate.experiment import Experiment
-from mechid.estimate.problem import ShootingProblem
 from mechid.estimate.prepare import prepared
+from mechid.estimate.problem import ShootingProblem
 from mechid.estimate.tracking import with_gains
 
 

@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 
 from mechid.compile import jit
 from mechid.dynamics.course import Stretch, whole
-from mechid.dynamics.model import Model
+from mechid.dynamics.model import Model, float_leaves
 from mechid.dynamics.prepare import prepare_tangent
 from mechid.dynamics.stepper import (
     LinearStep,
@@ -290,6 +290,11 @@ def tangent_of(bind: Bind, theta: ArrayLike) -> list[Any]:
         values, slopes = (np.asarray(part(theta)) for part in (bind.values, bind.tangent))
         return moving(prepare_tangent(bind.lowering.topology, values, slopes))
     return moving(_model_tangent(bind, jnp.asarray(theta, dtype=float)))
+
+
+def tangent_at(free: Parameters, theta: ArrayLike, model: Model) -> list[Any]:
+    """The same for parameters of which there may be none."""
+    return tangent_of(free, theta) if free.size else [None] * len(float_leaves(model))
 
 
 _model_tangent = jit(model_tangent, once=True, static_argnums=(0,))

@@ -20,17 +20,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from mechid.dynamics import elements
+from mechid.dynamics import spook_linear as linear
 from mechid.dynamics.loops import Attached, joint_rows
 from mechid.dynamics.model import TreeModel
-from mechid.dynamics.rotations import (
-    conjugate,
-    product,
-    quaternion_of_rotation,
-    quaternion_of_vector,
-    rotation_of_quaternion,
-    vector_of_quaternion,
-)
-from mechid.dynamics.stepper import Blocks, Outcome, RowKind, Stepper, StepResult, columns
+from mechid.dynamics.rotations import quaternion_of_rotation, quaternion_of_vector, vector_of_quaternion
+from mechid.dynamics.stepper import Blocks, Outcome, RowKind, Stepper, StepResult, along, columns
 from mechid.dynamics.tree import Array, cross, kinematics, take
 from mechid.errors import MechidError
 from mechid.model.geometry import finite
@@ -48,15 +42,13 @@ class State(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Constraints at one configuration."""
+    """How the constraints pull: (c,) for geometric rows, couplings, drives."""
 
-    g: Array
-    G: Array
-    """(c, 6 b): by velocities of all bodies, then angular velocities"""
-    turning: Array
-    """(c,) 1 for rows in rad, 0 for rows in m"""
-    driven: Array
-    """(c,) 1 for rows that follow an input"""
+    sigma: Array
+    """regularisation Σ"""
+    stiff: Array
+    gamma: Array
+    """a row is to move at −stiff g + gamma G v"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,22 +103,19 @@ class Spook(Stepper):
 
     def retract(self, x: State, d: Array) -> State:
         dr, turn, dv, dw = d.reshape(4, -1, 3)
-        e = jax.vmap(product)(jax.vmap(quaternion_of_vector)(turn), x.e)
-        return State(x.r + dr, e, x.v + dv, x.w + dw)
+        return State(x.r + dr, linear.products(_exp(turn), x.e), x.v + dv, x.w + dw)
 
     def local(self, x: State, y: State) -> Array:
-        turn = jax.vmap(lambda a, b: vector_of_quaternion(product(a, conjugate(b))))(y.e, x.e)
-        return jnp.concatenate([(y.r - x.r), turn, y.v - x.v, y.w - x.w]).reshape(-1)
+        return jnp.concatenate([y.r - x.r, _turn(x.e, y.e), y.v - x.v, y.w - x.w]).reshape(-1)
 
     def positions(self, model: TreeModel, x: State) -> Array:  # type: ignore[override]
         """Joint coordinates read off the bodies' relative poses; angles within ±π."""
-        return _coordinates(model, _joints(model, _bodies(model, x)))
+        return _scene(model, x).at.q
 
     def velocities(  # type: ignore[override]
         self, model: TreeModel, x: State, u: Array, driven: Array
     ) -> Array:
-        at = _bodies(model, x)
-        return _rates(model, at, _joints(model, at)) @ _stacked(x)
+        return linear.jacobian(_scene(model, x).at)[-model.nq :] @ _stacked(x)
 
     # One step
 
@@ -141,13 +130,38 @@ class Spook(Stepper):
     ) -> Array:
         x0, x1 = (jax.tree.map(lambda a, i=i: a[i], xs) for i in (0, 1))
         h = self.step_size(k)
-        mass, impulse, rows = self._forward(x0, u, t, h, model)
-        new = _stacked(x1)
-        sigma, target = self._regularised(rows, _stacked(x0), h)
-        moved = self.retract(x0, jnp.concatenate([h * new, jnp.zeros_like(new)]))
-        kinematic = self.local(moved, x1)[: new.shape[0]]
-        closing = rows.G @ new + sigma * z - target
-        return jnp.concatenate([mass @ new - rows.G.T @ z - impulse, kinematic, closing])
+        scene = _scene(model, x0)
+        G = linear.jacobian(scene.at)
+        return self._residual(x0, x1, z, u, t, h, model, scene, G).r
+
+    def _residual(
+        self,
+        x0: State,
+        x1: State,
+        z: Array,
+        u: Array,
+        t: Array,
+        h: Array,
+        model: TreeModel,
+        scene: Scene,
+        G: Array,
+    ) -> Balance:
+        at, rows = scene.at, self._rows(model, h)
+        c = G.shape[0] - model.nq
+        rates = G @ jnp.stack([_stacked(x0), _stacked(x1)], -1)
+        closure, slope = joint_rows(model, at.q, u)
+        joint = model.armature * (rates[c:, 1] - rates[c:, 0])
+        joint -= h * self._joint_force(x0, rates[c:, 0], u, t, model, at) + slope.T @ z[c:]
+        weights = jnp.concatenate([-z[:c], joint])
+        body = _impulses(scene, x1.v - x0.v, x1.w - x0.w)
+        body -= h * _body_forces(model, x0, scene, u)
+        g = jnp.concatenate([linear.dot(at.n, at.gap)[:c], closure])
+        old, new = jnp.concatenate([rates[:c], slope @ rates[c:]]).T
+        closing = new + rows.sigma * z + rows.stiff * g - rows.gamma * old
+        turned = _turn(linear.products(_exp(h * x1.w), x0.e), x1.e)
+        kinematic = jnp.concatenate([x1.r - x0.r - h * x1.v, turned]).reshape(-1)
+        r = jnp.concatenate([body.reshape(-1) + weights @ G, kinematic, closing])
+        return Balance(r, weights, rates[c:], turned, slope, rows)
 
     def step(
         self,
@@ -161,11 +175,19 @@ class Spook(Stepper):
     ) -> StepResult:
         x0 = jax.tree.map(lambda a: a[-1], xs)
         h = self.step_size(k)
-        mass, impulse, rows = self._forward(x0, u, t, h, model)
-        sigma, target = self._regularised(rows, _stacked(x0), h)
-        half = mass.shape[0]
-        kkt = jnp.block([[mass, -rows.G.T], [rows.G, jnp.diag(sigma)]])
-        solved = jnp.linalg.solve(kkt, jnp.concatenate([impulse, target]))
+        scene, old = _scene(model, x0), _stacked(x0)
+        G = linear.jacobian(scene.at)
+        c, half = G.shape[0] - model.nq, old.shape[0]
+        rates, rows = G[c:], self._rows(model, h)
+        closure, slope = joint_rows(model, scene.at.q, u)
+        mass = _mass_matrix(scene) + (rates.T * model.armature) @ rates
+        force = _body_forces(model, x0, scene, u).reshape(-1)
+        force += rates.T @ self._joint_force(x0, rates @ old, u, t, model, scene.at)
+        g = jnp.concatenate([linear.dot(scene.at.n, scene.at.gap)[:c], closure])
+        closing = jnp.concatenate([G[:c], slope @ rates])
+        target = rows.gamma * (closing @ old) - rows.stiff * g
+        kkt = jnp.block([[mass, -closing.T], [closing, jnp.diag(rows.sigma)]])
+        solved = jnp.linalg.solve(kkt, jnp.concatenate([mass @ old + h * force, target]))
         new, lam = solved[:half], solved[half:]
         moved = self.retract(x0, jnp.concatenate([h * new, jnp.zeros(half)]))
         v, w = new.reshape(2, -1, 3)
@@ -184,80 +206,124 @@ class Spook(Stepper):
         model: TreeModel,  # type: ignore[override]
         tangent: Any = None,
     ) -> Blocks:
-        """In closed form by the new state and by z, which enter simply; automatic by all else."""
+        """In closed form but for forces at frames, forces on joint coordinates, and the model's numbers."""
         x0, x1 = (jax.tree.map(lambda a, i=i: a[i], xs) for i in (0, 1))
-        h, half = self.step_size(k), self.nx(model) // 2
-        mass, _, rows = self._forward(x0, u, t, h, model)
-        sigma, _ = self._regularised(rows, _stacked(x0), h)
+        h, half, n = self.step_size(k), self.nx(model) // 2, model.nq
+        scene = _scene(model, x0)
+        at, G = scene.at, linear.jacobian(scene.at)
+        c, b = G.shape[0] - n, half // 6
+        now = self._residual(x0, x1, z, u, t, h, model, scene, G)
+        rates, rows, slope = G[c:], now.rows, now.slope
+        closing = jnp.concatenate([G[:c], slope @ rates])
 
-        def kinematic(e0: Array, e1: Array, w: Array, turn: Array, dw: Array) -> Array:
-            moved = product(quaternion_of_vector(h * (w + dw)), e0)
-            return vector_of_quaternion(product(product(quaternion_of_vector(turn), e1), conjugate(moved)))
+        # dP of the forces along coordinates, by poses and by velocities
+        pair = linear.pairs(at, x0.r, x0.v, x0.w)
+        gamma = 1.0 / (1.0 + 4.0 * self._relaxation(h) / h)
+        moved = linear.rate_slopes(at, gamma, jnp.stack([x0.v, x1.v]), jnp.stack([x0.w, x1.w]))
+        shown, rates0, rates1 = moved[:c], moved[c : c + n], moved[c + n :]
+        by_q, by_v = self._joint_slopes(at.q, now.rates[:, 0], u, t, model)
+        bent = linear.bend_slopes(at, pair)
+        armature = model.armature[:, None]
+        joint_pose = armature * (rates1 - rates0) - h * (by_q @ rates + by_v @ rates0)
+        joint_pose += h * armature * bent[:, :half]
+        joint_rate = -armature * rates - h * (by_v @ rates) + h * armature * bent[:, half:]
+        coupled = jnp.concatenate([shown, slope @ rates1 - rows.gamma[c:, None] * (slope @ rates0)])
+        if model.coupling.shape[0]:
+            slopes = jax.jacfwd(lambda q: joint_rows(model, q, u)[1])(at.q)
+            joint_pose -= jnp.einsum("cnm,c->nm", slopes, z[c:]) @ rates
+            seen = now.rates[:, 1] - rows.gamma[c:, None] * now.rates[:, 0]
+            coupled += jnp.pad(jnp.einsum("cnm,cn->cm", slopes, seen) @ rates, ((c, 0), (0, 0)))
 
-        still = jnp.zeros(3)
-        by_turn, by_w = jax.vmap(
-            lambda *a: jax.jacfwd(kinematic, argnums=(3, 4))(*a, still, still),
-        )(x0.e, x1.e, x1.w)
-        b = x0.e.shape[0]
-        one, zero = jnp.eye(3 * b), jnp.zeros((3 * b, 3 * b))
-        apart = jnp.eye(b)[:, None, :, None]
-        turns, rates = ((apart * m[:, :, None, :]).reshape(3 * b, 3 * b) for m in (by_turn, by_w))
-        empty = jnp.zeros((half, half))
-        by_x1 = jnp.block(
+        by_turn, by_spin = linear.spin_slopes(scene.inertia, x1.w - x0.w, x0.w, h)
+        mass = _mass_matrix(scene)
+        zero = jnp.zeros((half // 2, half // 2))
+        pose = linear.pull_slopes(at, now.weights) + rates.T @ joint_pose
+        pose += jnp.block([[zero, zero], [zero, linear.diagonal(by_turn)]])
+        rate = jnp.block([[zero, zero], [zero, linear.diagonal(by_spin)]]) - mass + rates.T @ joint_rate
+        by_u = -h * (rates.T @ model.motor)
+        if model.wrenches.frame.shape[0] or model.line_springs.values.shape[0]:
+            by_d, framed = self._frame_slopes(x0, u, model)
+            pose, rate = pose - h * by_d[:, :half], rate - h * by_d[:, half:]
+            by_u -= h * framed
+
+        inverse, forward = linear.turn_slopes(now.turned, h * x1.w)
+        back = jnp.swapaxes(inverse, 1, 2)
+        one = jnp.eye(half // 2)
+        stepped = linear.rotations(_exp(h * x1.w))
+        kin0 = jnp.block([[-one, zero], [zero, linear.diagonal(-back @ stepped)]])
+        kin1 = jnp.block([[one, zero], [zero, linear.diagonal(inverse)]])
+        kin1_rate = jnp.block([[-h * one, zero], [zero, linear.diagonal(-h * back @ forward)]])
+        empty, none = jnp.zeros((half, half)), jnp.zeros_like(closing)
+        by_x = [
             [
-                [empty, mass],
-                [jnp.block([[one, zero], [zero, turns]]), jnp.block([[-h * one, zero], [zero, rates]])],
-                [jnp.zeros((z.shape[0], half)), rows.G],
-            ]
-        )
-        by_z = jnp.concatenate([-rows.G.T, jnp.zeros((half, z.shape[0])), jnp.diag(sigma)])
-
-        def from_old(d: Array, u: Array, m: Any) -> Array:
-            old = jax.tree.map(lambda a, b: jnp.stack([a, b]), self.retract(x0, d), x1)
-            return self.residual(old, z, u, t, k, m)
-
-        r, (by_x0, by_u), by_theta = columns(from_old, (jnp.zeros(2 * half), u), model, tangent)
-        return Blocks(r, jnp.stack([by_x0, by_x1]), by_z, by_u, by_theta)
+                [pose, rate],
+                [kin0, empty],
+                [coupled + rows.stiff[:, None] * closing, -rows.gamma[:, None] * closing],
+            ],
+            [[empty, mass + (rates.T * model.armature) @ rates], [kin1, kin1_rate], [none, closing]],
+        ]
+        by_z = jnp.concatenate([-closing.T, jnp.zeros((half, z.shape[0])), jnp.diag(rows.sigma)])
+        drives = jax.nn.one_hot(model.drive_index[:, 1], u.shape[0])
+        shut = -jnp.pad(drives, ((z.shape[0] - drives.shape[0], 0), (0, 0))) * rows.stiff[:, None]
+        by_u = jnp.concatenate([by_u, jnp.zeros((half, u.shape[0])), shut])
+        by_theta = along(lambda m: self.residual(xs, z, u, t, k, m), model, tangent, now.r)
+        return Blocks(now.r, jnp.stack([jnp.block(x) for x in by_x]), by_z, by_u, by_theta)
 
     def reactions(self, z: Array, h: Array, model: TreeModel) -> Array:  # type: ignore[override]
         """Those of loops, couplings and drives; λ acts by +Gᵀ."""
         return z[self.nz(model) - model.nc :] / h
 
-    def _regularised(self, rows: Rows, v: Array, h: Array) -> tuple[Array, Array]:
-        """Σ and the right-hand side of each row. A driven row is to arrive within the step."""
-        tau = 2.0 * h if self.relaxation_time is None else self.relaxation_time
-        gamma = 1.0 / (1.0 + 4.0 * tau / h)
-        linear = self.compliance
-        turning = linear if self.rotational_compliance is None else self.rotational_compliance
-        sigma = 4.0 / h**2 * gamma * jnp.where(rows.turning > 0, turning, linear)
-        target = jnp.where(rows.driven > 0, -rows.g / h, -4.0 / h * gamma * rows.g + gamma * (rows.G @ v))
-        return sigma, target
+    def _relaxation(self, h: Array) -> Array:
+        return 2.0 * h if self.relaxation_time is None else jnp.asarray(self.relaxation_time)
 
-    def _forward(self, x: State, u: Array, t: Array, h: Array, model: TreeModel) -> tuple[Array, Array, Rows]:
-        """The mass matrix, M v + h f, and the constraint rows at a state."""
-        at = _bodies(model, x)
-        joints = _joints(model, at)
-        rates, q, v = _rates(model, at, joints), _coordinates(model, joints), _stacked(x)
-        mass = _mass_matrix(at) + (rates.T * model.armature) @ rates
-        turned = jnp.einsum("bij,bj->bi", at.inertia, x.w)
-        body = jnp.stack([at.mass[:, None] * model.gravity, -cross(x.w, turned)])
-        body += _frame_forces(model, x, at, u)
-        joint = elements.joint_force(model, q, rates @ v, u, t)
-        joint -= elements.joint_potential_gradient(model, q) + model.armature * self._bend(model, x)
-        force = body.reshape(-1) + rates.T @ joint
-        return mass, mass @ v + h * force, _constraints(model, at, q, rates, u)
+    def _rows(self, model: TreeModel, h: Array) -> Rows:
+        """How each row is regularised. A driven row is to arrive within the step."""
+        own = model.maximal
+        gamma = 1.0 / (1.0 + 4.0 * self._relaxation(h) / h)
+        metres = self.compliance
+        radians = metres if self.rotational_compliance is None else self.rotational_compliance
+        on_joints = jnp.concatenate([model.coupling_index[:, 0], model.drive_index[:, 0]])
+        body_of = own.body_of
+        turning = [
+            own.row_to.link == own.row_start.link,
+            body_of[model.row_to.link] == body_of[model.row_start.link],
+            model.revolute[on_joints] > 0,
+        ]
+        sigma = 4.0 / h**2 * gamma * jnp.where(jnp.concatenate(turning), radians, metres)
+        driven = np.arange(sigma.shape[0]) >= sigma.shape[0] - model.drive_index.shape[0]
+        return Rows(sigma, jnp.where(driven, 1.0 / h, 4.0 / h * gamma), jnp.where(driven, 0.0, gamma))
 
-    def _bend(self, model: TreeModel, x: State) -> Array:
-        """(d/dt ∂q/∂x) [v ; ω]: what of the joints' accelerations comes from velocity alone."""
-        v = _stacked(x)
-        still = jnp.zeros_like(v)
+    def _joint_force(
+        self, x: State, rates: Array, u: Array, t: Array, model: TreeModel, at: linear.Placed
+    ) -> Array:
+        """Of elements on joint coordinates, and what armatures need for the coordinates' bend."""
+        force = elements.joint_force(model, at.q, rates, u, t)
+        force -= elements.joint_potential_gradient(model, at.q)
+        return force - model.armature * linear.bend(at, linear.pairs(at, x.r, x.v, x.w))
 
-        def rate(s: Array) -> Array:
-            moved = self.retract(x, jnp.concatenate([s * v, still]))
-            at = _bodies(model, moved)
-            return _rates(model, at, _joints(model, at)) @ v
+    def _joint_slopes(self, q: Array, v: Array, u: Array, t: Array, model: TreeModel) -> tuple[Array, Array]:
+        """Of the elements' forces on joint coordinates by q and by its rates."""
 
-        return jax.jvp(rate, (jnp.asarray(0.0),), (jnp.asarray(1.0),))[1]
+        def felt(q: Array, v: Array) -> Array:
+            return elements.joint_force(model, q, v, u, t) - elements.joint_potential_gradient(model, q)
+
+        if model.functions:
+            by_q, by_v = jax.jacfwd(felt, argnums=(0, 1))(q, v)
+            return by_q, by_v
+        # each feels its own coordinate only
+        one, none = jnp.ones_like(q), jnp.zeros_like(q)
+        by_q, by_v = (jax.jvp(felt, (q, v), d)[1] for d in ((one, none), (none, one)))
+        return jnp.diag(by_q), jnp.diag(by_v)
+
+    def _frame_slopes(self, x: State, u: Array, model: TreeModel) -> tuple[Array, Array]:
+        """Of wrenches and line springs, by the state and by the inputs."""
+
+        def felt(d: Array, u: Array, m: TreeModel) -> Array:
+            moved = self.retract(x, d)
+            return _frame_forces(m, moved, _scene(m, moved), u).reshape(-1)
+
+        _, (by_d, by_u), _ = columns(felt, (jnp.zeros(self.nx(model)), u), model, None)
+        return by_d, by_u
 
 
 jax.tree_util.register_dataclass(
@@ -267,93 +333,47 @@ jax.tree_util.register_dataclass(
 )
 
 
-class Bodies(NamedTuple):
-    """Every body's pose and inertia at a state; the world comes last in R, p and r."""
+class Scene(NamedTuple):
+    """Every body's pose and inertia at a state, and the rows there."""
 
     R: Array
-    p: Array
-    """origins of the bodies' frames"""
-    r: Array
-    """centres of mass"""
+    """(b, 3, 3)"""
+    com: Array
+    """(b, 3) in the bodies' frames"""
     mass: Array
     inertia: Array
     """(b, 3, 3) about the centre of mass, world axes"""
+    at: linear.Placed
 
 
-def _bodies(model: TreeModel, x: State) -> Bodies:
+class Balance(NamedTuple):
+    """The residual with what its derivatives use again."""
+
+    r: Array
+    weights: Array
+    """what geometric rows and coordinates pull by Gᵀ"""
+    rates: Array
+    """(n, 2) of the coordinates, old and new"""
+    turned: Array
+    slope: Array
+    """∂h/∂q of couplings and drives"""
+    rows: Rows
+
+
+def _scene(model: TreeModel, x: State) -> Scene:
     mass, com, inertia = _inertias(model)
-    R = jax.vmap(rotation_of_quaternion)(x.e)
-    p = x.r - jnp.einsum("bij,bj->bi", R, com)
-    world = jnp.zeros((1, 3))
-    return Bodies(
-        jnp.concatenate([R, jnp.eye(3)[None]]),
-        jnp.concatenate([p, world]),
-        jnp.concatenate([x.r, world]),
-        mass,
-        R @ inertia @ jnp.swapaxes(R, 1, 2),
-    )
+    R = linear.rotations(x.e)
+    turned = R @ inertia @ jnp.swapaxes(R, 1, 2)
+    return Scene(R, com, mass, turned, linear.placed(model, R, x.r, com))
 
 
-class Joints(NamedTuple):
-    """What joint coordinates are read from."""
-
-    axes: Array
-    """(b, 3, 3) world axes (columns) along which slides and angles are read, fixed to the parent"""
-    slides: Array
-    angles: Array
-    """(b, 3) Cardan angles"""
+def _exp(turn: Array) -> Array:
+    return jax.vmap(quaternion_of_vector)(turn)
 
 
-def _joints(model: TreeModel, at: Bodies) -> Joints:
-    """Slides and Cardan angles of every body against its parent, along the joint's axes."""
-    own = model.maximal
-    R, p = at.R, at.p
-    R_parent, p_parent = take(R, own.parent), take(p, own.parent)
-    axes = R_parent @ own.place[:, :3, :3] @ jnp.swapaxes(own.basis, 1, 2)
-    gap = p[:-1] - p_parent - jnp.einsum("bij,bj->bi", R_parent, own.place[:, :3, 3])
-    T = jnp.einsum("bji,bjm,blm->bil", axes, R[:-1], own.basis)
-    angles = [
-        jnp.arctan2(-T[:, 1, 2], T[:, 2, 2]),
-        jnp.arctan2(T[:, 0, 2], jnp.hypot(T[:, 0, 0], T[:, 0, 1])),
-        jnp.arctan2(-T[:, 0, 1], T[:, 0, 0]),
-    ]
-    return Joints(axes, jnp.einsum("bji,bj->bi", axes, gap), jnp.stack(angles, -1))
-
-
-def _coordinates(model: TreeModel, joints: Joints) -> Array:
-    own = model.maximal
-    return own.sign * jnp.concatenate([joints.slides, joints.angles], -1)[own.owner, own.component]
-
-
-def _rates(model: TreeModel, at: Bodies, joints: Joints) -> Array:
-    """∂q/∂x, (n, 6 b): rates of slides and Cardan angles by the bodies' velocities."""
-    own = model.maximal
-    count = at.mass.shape[0]
-    (s, sin_b, _), (c, cos_b, _) = jnp.sin(joints.angles).T, jnp.cos(joints.angles).T
-    zero, one = jnp.zeros_like(s), jnp.ones_like(s)
-    tangent = sin_b / cos_b
-    cardan = jnp.stack(
-        [
-            jnp.stack([one, tangent * s, -tangent * c], -1),
-            jnp.stack([zero, c, s], -1),
-            jnp.stack([zero, -s / cos_b, c / cos_b], -1),
-        ],
-        1,
-    )
-    rows = jnp.concatenate([jnp.broadcast_to(jnp.eye(3), cardan.shape), cardan], 1)
-    direction = jnp.einsum("bij,bkj->bki", joints.axes, rows)[own.owner, own.component]
-    slide = (own.component < 3)[:, None]
-    child, parent = own.owner, take(own.parent, own.owner)
-    on_child, on_parent = (jax.nn.one_hot(b, count)[:, :, None] for b in (child, parent))
-    linear = (on_child - on_parent) * jnp.where(slide, direction, 0.0)[:, None]
-    levers = [
-        jnp.where(slide, cross(take(at.p, child) - take(at.r, b), direction), direction)
-        for b in (child, parent)
-    ]
-    turning = on_child * levers[0][:, None] - on_parent * levers[1][:, None]
-    n = direction.shape[0]
-    both = jnp.concatenate([linear.reshape(n, -1), turning.reshape(n, -1)], -1)
-    return own.sign[:, None] * both
+def _turn(e0: Array, e1: Array) -> Array:
+    """(b, 3) rotation vectors from e0 to e1."""
+    return jax.vmap(vector_of_quaternion)(linear.products(e1, e0 * linear.CONJUGATE))
 
 
 def _stacked(x: State) -> Array:
@@ -371,18 +391,31 @@ def _inertias(model: TreeModel) -> tuple[Array, Array, Array]:
     return m, com, trace[:, None, None] * jnp.eye(3) - sigma
 
 
-def _mass_matrix(at: Bodies) -> Array:
-    count = at.mass.shape[0]
-    turning = jnp.eye(count)[:, None, :, None] * at.inertia[:, :, None, :]
-    zero = jnp.zeros((3 * count, 3 * count))
-    linear = jnp.diag(jnp.repeat(at.mass, 3))
-    return jnp.block([[linear, zero], [zero, turning.reshape(3 * count, 3 * count)]])
+def _mass_matrix(scene: Scene) -> Array:
+    masses = jnp.diag(jnp.repeat(scene.mass, 3))
+    zero = jnp.zeros_like(masses)
+    return jnp.block([[masses, zero], [zero, linear.diagonal(scene.inertia)]])
 
 
-def _frame_forces(model: TreeModel, x: State, at: Bodies, u: Array) -> Array:
+def _impulses(scene: Scene, dv: Array, dw: Array) -> Array:
+    """(2, b, 3) m dv and J dω."""
+    return jnp.stack([scene.mass[:, None] * dv, jnp.sum(scene.inertia * dw[:, None], -1)])
+
+
+def _body_forces(model: TreeModel, x: State, scene: Scene, u: Array) -> Array:
+    """(2, b, 3) forces and moments about the centres of mass: weight, gyroscopic moment, forces at frames."""
+    turned = jnp.sum(scene.inertia * x.w[:, None], -1)
+    return jnp.stack([scene.mass[:, None] * model.gravity, cross(turned, x.w)]) + _frame_forces(
+        model, x, scene, u
+    )
+
+
+def _frame_forces(model: TreeModel, x: State, scene: Scene, u: Array) -> Array:
     """(2, b, 3) forces and moments about the centres of mass of wrenches and line springs."""
-    R, p, r, count = at.R, at.p, at.r, at.mass.shape[0]
-    v, w = (jnp.concatenate([a, jnp.zeros((1, 3))]) for a in (x.v, x.w))
+    count = scene.mass.shape[0]
+    p = x.r - jnp.einsum("bij,bj->bi", scene.R, scene.com)
+    R = jnp.concatenate([scene.R, jnp.eye(3)[None]])
+    p, r, v, w = (jnp.concatenate([a, jnp.zeros((1, 3))]) for a in (p, x.r, x.v, x.w))
     total = jnp.zeros((2, count + 1, 3))
     body_of = model.maximal.body_of
     wrenches, lines = model.wrenches, model.line_springs
@@ -398,7 +431,7 @@ def _frame_forces(model: TreeModel, x: State, at: Bodies, u: Array) -> Array:
         total = total.at[0, body].add(force).at[1, body].add(moment)
     if lines.values.shape[0]:
         k, k3, rest, c = lines.values.T
-        ends = [_points(at, _on_bodies(model, a)) for a in (lines.start, lines.end)]
+        ends = [_points(R, p, _on_bodies(model, a)) for a in (lines.start, lines.end)]
         bodies = [body_of[a.link] for a in (lines.start, lines.end)]
         speed = [v[b] + cross(w[b], y - r[b]) for b, y in zip(bodies, ends, strict=True)]
         gap = ends[1] - ends[0]
@@ -412,53 +445,10 @@ def _frame_forces(model: TreeModel, x: State, at: Bodies, u: Array) -> Array:
     return total[:, :count]
 
 
-def _constraints(model: TreeModel, at: Bodies, q: Array, rates: Array, u: Array) -> Rows:
-    """Joints, loops, couplings and drives."""
-    own = model.maximal
-    loops = (model.row_direction, model.row_to, model.row_start)
-    joined = [
-        Attached(jnp.concatenate([a.link, b.link]), jnp.concatenate([a.vector, b.vector]))
-        for a, b in zip(
-            (own.row_direction, own.row_to, own.row_start),
-            (_on_bodies(model, a) for a in loops),
-            strict=True,
-        )
-    ]
-    g, G = _geometric(at, *joined)
-    turning = (joined[1].link == joined[2].link).astype(g.dtype)
-    closure, slope = joint_rows(model, q, u)
-    on_joints = jnp.concatenate([model.coupling_index[:, 0], model.drive_index[:, 0]])
-    is_driven = np.arange(closure.shape[0]) >= model.coupling.shape[0]
-    return Rows(
-        jnp.concatenate([g, closure]),
-        jnp.concatenate([G, slope @ rates]),
-        jnp.concatenate([turning, model.revolute[on_joints]]),
-        jnp.concatenate([jnp.zeros_like(turning), is_driven.astype(float)]),
-    )
-
-
 def _on_bodies(model: TreeModel, attached: Attached) -> Attached:
     return Attached(model.maximal.body_of[attached.link], attached.vector)
 
 
-def _points(at: Bodies, where: Attached) -> Array:
-    turned = jnp.einsum("rij,rj->ri", take(at.R, where.link), where.vector)
-    return turned + take(at.p, where.link)
-
-
-def _geometric(at: Bodies, direction: Attached, to: Attached, start: Attached) -> tuple[Array, Array]:
-    """n·(x_b − x_a) and its Jacobian by the bodies' velocities."""
-    count = at.mass.shape[0]
-    n = jnp.einsum("rij,rj->ri", take(at.R, direction.link), direction.vector)
-    end, begin = _points(at, to), _points(at, start)
-    gap = end - begin
-    on = [jax.nn.one_hot(a.link, count)[:, :, None] for a in (direction, to, start)]
-    linear = (on[1] - on[2]) * n[:, None]
-    turning = (
-        on[0] * cross(n, gap)[:, None]
-        + on[1] * cross(end - take(at.r, to.link), n)[:, None]
-        - on[2] * cross(begin - take(at.r, start.link), n)[:, None]
-    )
-    rows = n.shape[0]
-    G = jnp.concatenate([linear.reshape(rows, -1), turning.reshape(rows, -1)], -1)
-    return jnp.sum(n * gap, -1), G
+def _points(R: Array, p: Array, where: Attached) -> Array:
+    turned = jnp.einsum("rij,rj->ri", take(R, where.link), where.vector)
+    return turned + take(p, where.link)

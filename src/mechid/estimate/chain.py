@@ -20,7 +20,7 @@ from mechid.compile import jit
 from mechid.dynamics.assembly import with_driven
 from mechid.dynamics.course import Stretch
 from mechid.dynamics.intervals import Intervals, dynamic_rows, interval_residuals, linear_intervals, moved
-from mechid.dynamics.linearization import tangent_of
+from mechid.dynamics.linearization import tangent_at
 from mechid.dynamics.model import Model
 from mechid.dynamics.stepper import Stepper
 from mechid.dynamics.tree import Array
@@ -155,7 +155,7 @@ class ChainProblem:
     def linearise(self, place: Place) -> Linear:
         base, nt = self.base, self.base.free.size
         theta, model = place.y[:nt], place.model
-        tangent = tangent_of(base.free, theta) if nt else [None] * len(jax.tree.leaves(model))
+        tangent = tangent_at(base.free, theta, model)
 
         def one(i: int) -> tuple[Any, ...]:
             s, link = base.shootings[i], place.links[i]
@@ -220,6 +220,7 @@ class ChainProblem:
         n = self.base.size
         columns = np.concatenate([np.eye(n), np.zeros((1, n))])
         r, J, lengths = [], [], []
+        softly: list[Any] = []
         for i, link in enumerate(place.links):
             x, w, _ = self.response(linear, i, columns)
             border = np.concatenate([columns[: self.base.free.size], columns[-1:]])
@@ -234,13 +235,17 @@ class ChainProblem:
                 r.append(own.reshape(-1))
                 lengths.append((m * c, c))
             if errors:
-                r.append((link.errors @ self.weight.T).reshape(-1))
-                J.append((self.weight @ w).reshape(-1, n))
-                lengths.append((r[-1].size, link.errors.shape[1]))
+                softly.append(((link.errors @ self.weight.T).reshape(-1), (self.weight @ w).reshape(-1, n)))
         present = int(sum(np.count_nonzero(own) for link in place.links for own in link.residuals))
         more, slopes = self.base.prior(place.y, list(linear.starts))
-        none = np.zeros((0, n))
-        return Rows(np.concatenate([*r, more]), np.concatenate([*J, slopes]), none, lengths, present)
+        return Rows(
+            np.concatenate([*r, *(e for e, _ in softly), more]),
+            np.concatenate([*J, *(slope for _, slope in softly), slopes]),
+            np.zeros((0, n)),
+            lengths,
+            present,
+            sum(e.size for e, _ in softly),
+        )
 
     def moved(self, place: Place, step: Step, part: float = 1.0) -> tuple[np.ndarray, tuple[Motion, ...]]:
         """All unknowns after a part of a step; the first states follow from y."""

@@ -49,7 +49,8 @@ def first_guess(s: Shooting, model: Model) -> Guess:
     if all(g is None for g in groups) or not _told(s, model, groups):
         return _simulated(s, model)
     q = _smooth(s.grid.t, _configurations(s, model, groups))
-    return _guess(s, model, q, np.gradient(q, s.grid.t, axis=0, edge_order=min(2, len(q) - 1)), told=True)
+    rates = np.gradient(q, s.grid.t, axis=0, edge_order=2 if len(q) > 2 else 1)
+    return _guess(s, model, q, rates, told=True)
 
 
 def _simulated(s: Shooting, model: Model) -> Guess:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from mechid.dynamics.intervals import dynamic_rows
 from mechid.dynamics.stepper import Stepper
@@ -27,9 +28,11 @@ from mechid.estimate.fit import Fit
 from mechid.estimate.lifted import Hardening, LiftedSolution, solve_lifted
 from mechid.estimate.prepare import check, prepared
 from mechid.estimate.problem import ShootingProblem, each
+from mechid.estimate.samples import Group
 from mechid.estimate.simulation_error import estimated_noise, first_noise
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
 from mechid.estimate.solvers.problem import Point, Progress
+from mechid.estimate.state_errors import most_likely
 from mechid.estimate.uncertainty import assessed
 from mechid.estimate.warming import warmed
 from mechid.model.geometry import finite
@@ -49,28 +52,55 @@ def joint(
     solver: LevenbergMarquardt | None = None,
     *,
     state_error_weight: Any = None,
+    begin: ArrayLike | None = None,
     progress: Progress | None = None,
 ) -> Fit:
     """Parameters and all states that explain the logs best, where the model may be wrong by small impulses.
 
     state_error_weight: κ = 1/std² of the impulses (N·m·s or N·s) that act on each coordinate (or body) in a step: a
-    number, one for each dynamic row, or a matrix. None: chosen by the likelihood of the data.
+    number, one for each dynamic row, or a matrix. None: chosen by the likelihood of the data. begin: unknowns to
+    begin with (`Iteration.unknowns`) in the place of the parameters' starts.
     """
     began = time.perf_counter()
     base, guesses, settings = _begun(mechanism, stepper, experiments, free, solver, "joint")
     count = len(dynamic_rows(stepper, free.bind(free.theta0)))
+    base, notes = _with_noise(base)
+    y, motions = _start(base, guesses, begin), tuple(g.motion for g in guesses)
     if state_error_weight is None:
-        from mechid.estimate.state_errors import chosen_weight
-
-        return chosen_weight(base, guesses, settings, progress, began)
-    weight = _root(state_error_weight, count)
-    solution = settled(ChainProblem(base, weight), settings, _start(base, guesses), guesses, progress)
-    return joined(solution, guesses, settings, began)
-
-
-def joined(solution: LiftedSolution, guesses: Any, settings: Any, began: float, notes: Any = ()) -> Fit:
-    """The fit of soft dynamics."""
+        choice = most_likely(base, settings, y, motions, count, progress)
+        solution, notes = choice.solution, [*notes, choice.told]
+    else:
+        problem = ChainProblem(base, _root(state_error_weight, count))
+        solution = solve_lifted(problem, settings, y, motions, progress)
     return _finished(solution, "joint estimation", settings, guesses, began, errors=True, notes=notes)
+
+
+def _with_noise(base: ShootingProblem) -> tuple[ShootingProblem, list[str]]:
+    """Noise that is not given, from each channel's fastest changes: state errors would absorb its residuals."""
+    noise, told = [], []
+    for s, stds in zip(base.shootings, base.noise, strict=True):
+        found = []
+        for g, std in zip(s.groups, stds, strict=True):
+            unknown = np.isnan(g.std)
+            found.append(np.where(unknown, fast_noise(g), std))
+            told += [f"{c} {x:.2g}" for c, x, u in zip(g.channels, found[-1], unknown, strict=True) if u]
+        noise.append(tuple(found))
+    notes = (
+        [f"Noise estimated from the fastest changes of each channel (std): {', '.join(told)}."]
+        if told
+        else []
+    )
+    return replace(base, noise=tuple(noise), memory={}), notes
+
+
+def fast_noise(group: Group) -> np.ndarray:
+    """std of each channel from third differences, in which smooth motion cancels."""
+    seen = np.where(group.present > 0, group.values, np.nan)
+    gaps = np.diff(seen, 3, axis=0)
+    count = np.isfinite(gaps).sum(0)
+    power = np.nansum(gaps**2, 0) / np.maximum(count, 1) / 20.0
+    spread = np.nanmax(np.abs(seen), axis=0, initial=0.0)
+    return np.maximum(np.sqrt(power), 1e-9 * np.where(spread > 0, spread, 1.0))
 
 
 def full_discretization(
@@ -81,6 +111,7 @@ def full_discretization(
     solver: LevenbergMarquardt | None = None,
     *,
     method: str = "sqp",
+    begin: ArrayLike | None = None,
     progress: Progress | None = None,
 ) -> Fit:
     """Parameters and all states that explain the logs best, the model's equations being exact.
@@ -95,7 +126,8 @@ def full_discretization(
     count = len(dynamic_rows(stepper, free.bind(free.theta0)))
     problem = ChainProblem(base, np.eye(count))
     hard = Hardening() if method == "sqp" else Hardening(factor=0.1, patient=True)
-    solution = settled(problem, settings, _start(base, guesses), guesses, progress, hard)
+    motions = tuple(g.motion for g in guesses)
+    solution = _settled(problem, settings, _start(base, guesses, begin), motions, progress, hard)
     return _finished(solution, "full discretisation", settings, guesses, began, errors=False)
 
 
@@ -137,8 +169,10 @@ def guessed(base: ShootingProblem) -> list[Guess]:
         return each(lambda s: first_guess(s, model), base.shootings)
 
 
-def _start(base: ShootingProblem, guesses: list[Guess]) -> np.ndarray:
-    """θ as given, first states as the guess has them."""
+def _start(base: ShootingProblem, guesses: list[Guess], begin: Any = None) -> np.ndarray:
+    """θ as given, first states as the guess has them; or what is to be begun with."""
+    if begin is not None:
+        return finite(begin, (base.size,), "begin")
     y = base.start
     for s, g, place in zip(base.shootings, guesses, base.places, strict=True):
         y[place] = np.concatenate([g.q[0, s.first.free_q], g.v[0, s.first.free_v]])
@@ -169,16 +203,15 @@ def _root(weight: Any, count: int) -> np.ndarray:
 # Solving, and noise that is not given
 
 
-def settled(
+def _settled(
     problem: ChainProblem,
     settings: LevenbergMarquardt,
     y: np.ndarray,
-    guesses: Any,
+    motions: tuple[Motion, ...],
     progress: Progress | None,
-    hardening: Hardening | None = None,
+    hardening: Hardening,
 ) -> LiftedSolution:
     """Solve; where noise is estimated, again with the noise that the residuals show, until it settles."""
-    motions = tuple(g.motion for g in guesses)
     unknown = any(np.isnan(g.std).any() for s in problem.base.shootings for g in s.groups)
     if unknown:
         first = problem.evaluate(y, motions)
@@ -247,6 +280,29 @@ def _finished(
     return replace(fit, seconds={"compile": compiled, "run": total - compiled})
 
 
-def motions_of(fit: Fit) -> tuple[Motion, ...]:
-    """The states that a fit found, log by log."""
-    return tuple(link.motion for link in fit.extra["solution"].place.links)
+# Parameters that are known
+
+
+def frozen(
+    fit: Fit, stepper: Stepper, experiments: list[Experiment], weight: np.ndarray | None
+) -> tuple[Place, ShootingProblem, float]:
+    """The best states of other logs at a fit's parameters; and the weighted square of their state errors.
+
+    weight: W of state errors; None where the dynamics are exact.
+    """
+    free = Parameters(fit.mechanism)
+    shootings = [prepared(stepper, e, free) for e in experiments]
+    base = ShootingProblem(
+        free, tuple(shootings), tuple(map(first_noise, shootings)), (None,) * len(shootings)
+    )
+    guesses = guessed(base)
+    base, _ = _with_noise(base)
+    y, motions = _start(base, guesses), tuple(g.motion for g in guesses)
+    settings = LevenbergMarquardt()
+    if weight is not None:
+        solution = solve_lifted(ChainProblem(base, weight), settings, y, motions)
+        errors = sum(float(np.sum((link.errors @ weight.T) ** 2)) for link in solution.place.links)
+        return solution.place, base, errors
+    count = len(dynamic_rows(stepper, free.bind(free.theta0)))
+    solution = solve_lifted(ChainProblem(base, np.eye(count)), settings, y, motions, None, Hardening())
+    return solution.place, base, 0.0

@@ -72,9 +72,11 @@ class Rows(NamedTuple):
     C: np.ndarray
     """slopes of equality rows"""
     lengths: list[tuple[int, int]]
-    """(rows, channels) of each group that is measured in time, in order; priors come after them"""
+    """(rows, channels) of each group of samples, in order"""
     present: int
     """samples"""
+    errors: int = 0
+    """rows of state errors, which come next; priors come last"""
 
 
 def assessed(problem: ShootingProblem, y: np.ndarray, rows: Rows) -> Uncertainty:
@@ -83,7 +85,7 @@ def assessed(problem: ShootingProblem, y: np.ndarray, rows: Rows) -> Uncertainty
     nt = free.size
     notes: list[str] = []
     slope = physical_slope(free, y[:nt])
-    r, J, C, lengths, present = rows
+    r, J, C, lengths, present, errors = rows
     count = int(sum(length for length, _ in lengths))
     # motions that stay whole: y = Z z with C Z = 0
     Z = np.eye(n) if not len(C) else scipy.linalg.null_space(C)
@@ -93,7 +95,8 @@ def assessed(problem: ShootingProblem, y: np.ndarray, rows: Rows) -> Uncertainty
     unknown = np.sum((Z @ lost) ** 2, 1) > 1e-6
     samples = r[:count]
     freedom = max(present - J.shape[1], 1)
-    misfit = float(np.sqrt(samples @ samples / freedom))
+    square = r[: count + errors] @ r[: count + errors]
+    misfit = float(np.sqrt(square / freedom))
     factor = 1.0
     given = any(not np.isnan(g.std).all() for s in problem.shootings for g in s.groups)
     if given and misfit > 1.0 + 4.0 / np.sqrt(2.0 * freedom):

@@ -18,7 +18,7 @@ import numpy as np
 from mechid.dynamics.course import Stretch, course
 from mechid.dynamics.feedback import Feedback
 from mechid.dynamics.intervals import Intervals, dynamic_rows, interval_residuals, linear_intervals
-from mechid.dynamics.linearization import backward, forward, matrices, tangent_of
+from mechid.dynamics.linearization import backward, forward, matrices, tangent_at, tangent_of
 from mechid.dynamics.simulate import planned
 from mechid.dynamics.variational import Variational
 from mechid.estimate.experiment import LQR
@@ -48,7 +48,7 @@ def warmed(base: ShootingProblem) -> Iterator[None]:
     shooting, free = base.shootings[0], base.free
     model = free.bind(free.theta0)
     stretch = _one_step(shooting, model)
-    tangent = tangent_of(free, free.theta0) if free.size else [None] * len(jax.tree.leaves(model))
+    tangent = tangent_at(free, free.theta0, model)
     stepper, first, nt = shooting.stepper, shooting.first, free.size
     sizes = Sizes(len(dynamic_rows(stepper, model)), stepper.nx(model), stepper.window, nt)
     rows = sum(

@@ -153,7 +153,7 @@ class Watched:
         return replace(self, solver=self.solver.loosened(iterations), begin=None, again=None)
 
     def solve(self, problem: Any, y: np.ndarray, progress: Progress | None = None) -> Solution:
-        names = unknown_names(problem)
+        names = unknown_names(problem.free, problem.shootings)
         self.rounds += 1
         if self.rounds == 1 and self.begin is not None:
             same_unknowns(self.begin, names, self.path)
@@ -171,9 +171,9 @@ class Watched:
         return self.solver.solve(seen, y, note)
 
 
-def unknown_names(problem: Any) -> tuple[str, ...]:
-    first = [f"{s.experiment.name}: {n}" for s in problem.shootings for n in s.first.names]
-    return (*problem.free.names, *first)
+def unknown_names(free: Any, shootings: Sequence[Any]) -> tuple[str, ...]:
+    first = [f"{s.experiment.name}: {n}" for s in shootings for n in s.first.names]
+    return (*free.names, *first)
 
 
 class _Seen:

@@ -13,16 +13,21 @@ from rich.text import Text
 
 from mechid.errors import MechidError
 from mechid.estimate.fit import Fit
+from mechid.estimate.prepare import prepared
 from mechid.estimate.simulation_error import simulation_error
 from mechid.estimate.solvers.problem import Iteration
+from mechid.estimate.trajectory import full_discretization, joint
 from mechid.jobs.checkpoint import (
     Checkpoint,
+    Stop,
     Watched,
     checkpoint_path,
     read_checkpoint,
     remove_checkpoint,
+    same_unknowns,
     set_aside,
     stoppable,
+    unknown_names,
 )
 from mechid.jobs.study_file import Study
 from mechid.model.writing import write_mechanism
@@ -130,6 +135,8 @@ def _fitted(study: Study, path: Path, begin: Checkpoint | None, console: Console
         _say(console, "Interrupted: what was found so far is written. Ctrl-C again stops at once.")
 
     with study.file.root.blamed(), stoppable(interrupted) as stop:
+        if study.estimator != "simulation-error":
+            return _with_states(study, path, begin, tell, stop)
         watched = Watched(study.solver, path, stop, begin, again)
         found = simulation_error(
             study.mechanism,
@@ -141,6 +148,29 @@ def _fitted(study: Study, path: Path, begin: Checkpoint | None, console: Console
             progress=tell,
         )
     return replace(found, solver=type(study.solver).__name__)
+
+
+def _with_states(
+    study: Study, path: Path, begin: Checkpoint | None, tell: Callable[[Iteration], None], stop: Stop
+) -> Fit:
+    """By an estimator that has all states as unknowns."""
+    made = [prepared(study.stepper, e, study.free) for e in study.experiments]
+    names = unknown_names(study.free, made)
+    if begin is not None:
+        same_unknowns(begin, names, path)
+    done = 0 if begin is None else begin.iteration
+
+    def note(iteration: Iteration) -> None:
+        Checkpoint(names, iteration.unknowns, done + iteration.number, iteration.cost).write(path)
+        tell(iteration)
+        if stop.asked:
+            raise KeyboardInterrupt
+
+    given = (study.mechanism, study.stepper, study.experiments, study.free, study.solver)
+    start = None if begin is None else begin.unknowns
+    if study.estimator == "joint":
+        return joint(*given, state_error_weight=study.state_error_weight, begin=start, progress=note)
+    return full_discretization(*given, begin=start, progress=note)
 
 
 # What is written

@@ -34,6 +34,7 @@ KEYS = (
     "model",
     "actuators",
     "estimator",
+    "state_error_weight",
     "segments",
     "out",
     "stepper",
@@ -42,7 +43,7 @@ KEYS = (
     "parameters",
     "limit",
 )
-ESTIMATORS = ("simulation-error",)
+ESTIMATORS = ("simulation-error", "joint", "full-discretization")
 STEPPERS = ("variational", *(f"bdf{m}" for m in range(1, 7)), "spook")
 SOLVERS: dict[str, Any] = {
     "levenberg-marquardt": LevenbergMarquardt,
@@ -69,6 +70,8 @@ class Study:
     estimator: str
     segments: int
     """parts of multiple shooting"""
+    state_error_weight: float | None
+    """κ of joint estimation; None where it is to be chosen"""
     out: Path
     """where results go"""
 
@@ -84,6 +87,9 @@ def read_study(path: Path, changes: Sequence[str] = ()) -> Study:
     given = root.table(KEYS, needs=("model", "stepper", "log", "parameters"))
     estimator = given["estimator"].text(ESTIMATORS) if "estimator" in given else ESTIMATORS[0]
     segments = _segments(given.get("segments"), root.get("solver"))
+    weight = _state_error_weight(given.get("state_error_weight"), estimator)
+    if estimator != ESTIMATORS[0]:
+        _only_states(estimator, given.get("segments"), root.get("solver"))
     out = Path(given["out"].text()) if "out" in given else Path("out") / path.stem
     stepper, solver = _stepper(given["stepper"]), _solver(root.get("solver"))
     model, mechanism = _mechanism(root)
@@ -103,7 +109,25 @@ def read_study(path: Path, changes: Sequence[str] = ()) -> Study:
     for entry, (experiment, _) in zip(logs, read, strict=True):
         check_experiment(entry, experiment, free, stepper)
     experiments, files = zip(*read, strict=True)
-    return Study(file, model, mechanism, free, stepper, solver, experiments, files, estimator, segments, out)
+    chosen = (estimator, segments, weight)
+    return Study(file, model, mechanism, free, stepper, solver, experiments, files, *chosen, out)
+
+
+def _state_error_weight(entry: Entry | None, estimator: str) -> float | None:
+    if entry is None:
+        return None
+    if estimator != "joint":
+        raise entry.error(f"state_error_weight belongs to estimator 'joint', not to '{estimator}'.")
+    return entry.number(above=0.0)
+
+
+def _only_states(estimator: str, segments: Entry | None, solver: Entry | None) -> None:
+    """Refuse what estimators with states as unknowns do not have."""
+    if segments is not None:
+        raise segments.error(f"segments belong to estimator 'simulation-error', not to '{estimator}'.")
+    kind = solver["kind"] if solver is not None and "kind" in solver else None
+    if kind is not None and kind.text(tuple(SOLVERS), "solver") != "levenberg-marquardt":
+        raise kind.error(f"Estimator '{estimator}' needs the solver levenberg-marquardt.")
 
 
 def _segments(entry: Entry | None, solver: Entry | None) -> int:

@@ -79,6 +79,8 @@ class Iteration:
     """since the solver began"""
     evaluations: int
     """simulations of all experiments so far"""
+    unknowns: tuple[float, ...] = ()
+    """the solver's own coordinates, first states included"""
 
 
 @dataclass(frozen=True)
@@ -123,6 +125,7 @@ class Recorder:
             step,
             time.perf_counter() - self.began,
             self.evaluations,
+            tuple(point.y.tolist()),
         )
         self.trace.append(line)
         if self.progress is not None:

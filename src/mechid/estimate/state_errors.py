@@ -1,0 +1,126 @@
+"""How much the model may be wrong: the weight κ of state errors, from the likelihood of the data.
+
+With impulses w_k ~ N(0, 1/κ) in every dynamic row the data's likelihood is, around the best states and parameters,
+
+    log p(y | κ) = −J(κ) + ½ N log κ − Σ log |R_ww| − log |R_y| − Σ log std + …      N: number of all w
+
+The determinants come out of the sweep. They are what keeps κ from growing as errors are explained away by other
+numbers: a lighter robot has smaller impulses, but no likelier data.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mechid.estimate.chain import ChainProblem, Motion
+from mechid.estimate.lifted import LiftedSolution, solve_lifted
+from mechid.estimate.problem import ShootingProblem
+from mechid.estimate.solvers.problem import Progress, plural
+
+DECADES = 2.0
+"""of κ: the first steps of the search"""
+FINEST = 0.25
+"""of a decade: how closely κ is found"""
+HARDEST = 1e-7
+"""of what the first guess's errors are: smaller ones are not looked for"""
+MATTERS = 1.0
+"""of log likelihood"""
+
+
+class Likely(NamedTuple):
+    """A weight with its solution."""
+
+    log_weight: float
+    """log10 κ"""
+    solution: LiftedSolution
+    log_likelihood: float
+
+
+class Choice(NamedTuple):
+    weight: float
+    """κ"""
+    solution: LiftedSolution
+    tried: tuple[Likely, ...]
+    told: str
+    """a sentence"""
+
+
+def log_likelihood(solution: LiftedSolution) -> float:
+    """Of the data, for the weight and noise of a solution, but for a constant."""
+    problem = solution.problem
+    triangle = np.abs(np.diag(solution.linear.triangle))[: problem.base.size]
+    total = -solution.place.cost - float(np.sum(np.log(np.maximum(triangle, 1e-300))))
+    own = float(np.sum(np.log(np.abs(np.diag(problem.weight)))))
+    for link, swept in zip(solution.place.links, solution.linear.swept, strict=True):
+        total += len(link.errors) * own - swept.log_determinant
+    for s, noise in zip(problem.base.shootings, problem.base.noise, strict=True):
+        total -= sum(
+            float(np.sum(g.present.sum(0) * np.log(std))) for g, std in zip(s.groups, noise, strict=True)
+        )
+    return total
+
+
+def most_likely(
+    base: ShootingProblem,
+    settings: Any,
+    y: np.ndarray,
+    motions: tuple[Motion, ...],
+    count: int,
+    progress: Progress | None = None,
+) -> Choice:
+    """The weight under which the data are likeliest, each weight with its own best states and parameters."""
+    began = time.perf_counter()
+    first = ChainProblem(base, np.eye(count)).evaluate(y, motions)
+    size = np.sqrt(np.mean(np.concatenate([link.errors.ravel() for link in first.links]) ** 2))
+    size = max(float(size), 1e-12)
+    top = -2.0 * np.log10(HARDEST * size)
+    tried: dict[float, Likely] = {}
+    trace: list[Any] = []
+
+    def at(log_weight: float) -> Likely:
+        key = round(log_weight, 6)
+        if key not in tried:
+            near = min(tried.values(), key=lambda t: abs(t.log_weight - log_weight), default=None)
+            problem = ChainProblem(base, np.sqrt(10.0**log_weight) * np.eye(count))
+            begun = (y, motions)
+            if near is not None:
+                begun = (near.solution.place.y, tuple(link.motion for link in near.solution.place.links))
+            solution = solve_lifted(problem, settings, *begun, progress)
+            trace.extend(solution.trace if not trace else solution.trace[1:])
+            tried[key] = Likely(log_weight, solution, log_likelihood(solution))
+        return tried[key]
+
+    best, step = at(-2.0 * np.log10(size)), DECADES
+    while step >= FINEST:
+        higher = min(best.log_weight + step, top)
+        around = [at(best.log_weight - step), at(higher)]
+        better = max(around, key=lambda t: t.log_likelihood)
+        if better.log_likelihood > best.log_likelihood + (1e-3 if step < DECADES else MATTERS):
+            best = better
+        else:
+            step /= 2.0
+    weight = 10.0**best.log_weight
+    above = [t for t in tried.values() if t.log_weight > best.log_weight]
+    falls = any(t.log_likelihood < best.log_likelihood - MATTERS for t in above)
+    hardest = best if falls else at(top)
+    if not falls and best.log_likelihood <= hardest.log_likelihood + MATTERS:
+        best, weight = hardest, 10.0**top
+        told = (
+            f"State errors explain nothing that noise does not: their weight was taken as large as is told apart, "
+            f"{weight:.3g}."
+        )
+    else:
+        told = (
+            f"The state error weight κ = {weight:.3g} was chosen by the likelihood of the data: impulses of "
+            f"{1 / np.sqrt(weight):.2g} N·m·s or N·s a step that the model lacks."
+        )
+    numbered = tuple(replace(x, number=i) for i, x in enumerate(trace))
+    solution = best.solution._replace(trace=numbered, began=began)
+    count = plural(best.solution.iterations, "iteration")
+    whole = f"after {plural(len(numbered) - 1, 'iteration')} with {len(tried)} weights"
+    solution = solution._replace(outcome=solution.outcome.replace(f"after {count}", whole))
+    return Choice(weight, solution, tuple(tried.values()), told)
