@@ -211,7 +211,7 @@ class Spook(Stepper):
         h, half, n = self.step_size(k), self.nx(model) // 2, model.nq
         scene = _scene(model, x0)
         at, G = scene.at, linear.jacobian(scene.at)
-        c, b = G.shape[0] - n, half // 6
+        c = G.shape[0] - n
         now = self._residual(x0, x1, z, u, t, h, model, scene, G)
         rates, rows, slope = G[c:], now.rows, now.slope
         closing = jnp.concatenate([G[:c], slope @ rates])
@@ -234,33 +234,21 @@ class Spook(Stepper):
             seen = now.rates[:, 1] - rows.gamma[c:, None] * now.rates[:, 0]
             coupled += jnp.pad(jnp.einsum("cnm,cn->cm", slopes, seen) @ rates, ((c, 0), (0, 0)))
 
-        by_turn, by_spin = linear.spin_slopes(scene.inertia, x1.w - x0.w, x0.w, h)
-        mass = _mass_matrix(scene)
-        zero = jnp.zeros((half // 2, half // 2))
-        pose = linear.pull_slopes(at, now.weights) + rates.T @ joint_pose
-        pose += jnp.block([[zero, zero], [zero, linear.diagonal(by_turn)]])
-        rate = jnp.block([[zero, zero], [zero, linear.diagonal(by_spin)]]) - mass + rates.T @ joint_rate
+        own, shifted = self._own_slopes(x0, x1, now.turned, h, scene)
+        pose = linear.pull_slopes(at, now.weights) + rates.T @ joint_pose + own[0]
+        rate = rates.T @ joint_rate + own[1]
+        mass = (rates.T * model.armature) @ rates + own[2]
         by_u = -h * (rates.T @ model.motor)
         if model.wrenches.frame.shape[0] or model.line_springs.values.shape[0]:
             by_d, framed = self._frame_slopes(x0, u, model)
             pose, rate = pose - h * by_d[:, :half], rate - h * by_d[:, half:]
             by_u -= h * framed
 
-        inverse, forward = linear.turn_slopes(now.turned, h * x1.w)
-        back = jnp.swapaxes(inverse, 1, 2)
-        one = jnp.eye(half // 2)
-        stepped = linear.rotations(_exp(h * x1.w))
-        kin0 = jnp.block([[-one, zero], [zero, linear.diagonal(-back @ stepped)]])
-        kin1 = jnp.block([[one, zero], [zero, linear.diagonal(inverse)]])
-        kin1_rate = jnp.block([[-h * one, zero], [zero, linear.diagonal(-h * back @ forward)]])
         empty, none = jnp.zeros((half, half)), jnp.zeros_like(closing)
+        shown = coupled + rows.stiff[:, None] * closing
         by_x = [
-            [
-                [pose, rate],
-                [kin0, empty],
-                [coupled + rows.stiff[:, None] * closing, -rows.gamma[:, None] * closing],
-            ],
-            [[empty, mass + (rates.T * model.armature) @ rates], [kin1, kin1_rate], [none, closing]],
+            [[pose, rate], [shifted[0], empty], [shown, -rows.gamma[:, None] * closing]],
+            [[empty, mass], [shifted[1], shifted[2]], [none, closing]],
         ]
         by_z = jnp.concatenate([-closing.T, jnp.zeros((half, z.shape[0])), jnp.diag(rows.sigma)])
         drives = jax.nn.one_hot(model.drive_index[:, 1], u.shape[0])
@@ -314,6 +302,23 @@ class Spook(Stepper):
         one, none = jnp.ones_like(q), jnp.zeros_like(q)
         by_q, by_v = (jax.jvp(felt, (q, v), d)[1] for d in ((one, none), (none, one)))
         return jnp.diag(by_q), jnp.diag(by_v)
+
+    def _own_slopes(
+        self, x0: State, x1: State, turned: Array, h: Array, scene: Scene
+    ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+        """What each body does alone: its balance by poses, by old and by new velocities; its kinematic row by old
+        poses, by new ones and by new velocities. (6 b, 6 b) each."""
+        J, b = scene.inertia, x0.r.shape[0]
+        by_turn, by_spin = linear.spin_slopes(J, x1.w - x0.w, x0.w, h)
+        inverse, forward = linear.turn_slopes(turned, h * x1.w)
+        back = -jnp.swapaxes(inverse, 1, 2)
+        stepped = back @ linear.rotations(_exp(h * x1.w))
+        turning = jnp.stack([by_turn, by_spin - J, J, stepped, inverse, h * back @ forward])
+        m, one = scene.mass, jnp.ones(b)
+        scales = jnp.stack([jnp.zeros(b), -m, m, -one, one, -h * one])
+        along_axes = scales[:, :, None, None] * jnp.eye(3)
+        every = linear.diagonal(jnp.concatenate([along_axes, turning], 1))
+        return (every[0], every[1], every[2]), (every[3], every[4], every[5])
 
     def _frame_slopes(self, x: State, u: Array, model: TreeModel) -> tuple[Array, Array]:
         """Of wrenches and line springs, by the state and by the inputs."""

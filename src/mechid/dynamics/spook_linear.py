@@ -17,7 +17,7 @@ with i < j. Vectors are kept component first, (3, …), so that the loops of the
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -32,6 +32,8 @@ SKEW = np.zeros((3, 3, 3))
 for _i, _j, _k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
     SKEW[_k, _i, _j], SKEW[_k, _j, _i] = -1.0, 1.0
 """[a]× = Σ_k a_k SKEW[k]"""
+CROSS = SKEW.transpose(1, 0, 2)
+"""(a × b)_i = Σ a_j b_k CROSS[i, j, k]"""
 
 PRODUCT = np.zeros((4, 4, 4))
 PRODUCT[0] = np.eye(4)
@@ -52,17 +54,11 @@ for _i in range(3):
         ROTATION[1 + _i, 1 + _j, _j, _i] += 1.0
 """R = Σ e_i e_j ROTATION[i, j]"""
 
-CARDAN = np.zeros((3, 3, 3, 3))
-"""Γ^k_ij = Σ_s CARDAN[s, k, i, j] (tan b, cos b, 1/cos b)_s for the second angle b"""
-CARDAN[0, 0, 0, 1] = CARDAN[0, 2, 1, 2] = -1.0
-CARDAN[1, 1, 0, 2] = -1.0
-CARDAN[2, 0, 1, 2] = CARDAN[2, 2, 0, 1] = 1.0
-
 
 def cross(a: Array, b: Array) -> Array:
-    """a × b, components first."""
-    (ax, ay, az), (bx, by, bz) = a, b
-    return jnp.stack([ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx])
+    """a × b, components first; as a sum, in which the compiler writes each factor once."""
+    more = (1,) * (max(a.ndim, b.ndim) - 1)
+    return jnp.sum(CROSS.reshape(3, 3, 3, *more) * a[:, None] * b, (1, 2))
 
 
 def dot(a: Array, b: Array) -> Array:
@@ -95,9 +91,7 @@ class Layout(NamedTuple):
     """(c + n + 6 n, b + 1, 3) vectors by the body that they are fixed to, the world last: directions of the rows
     (zero for angles), the parent's and then the child's axes of each coordinate"""
     lever: Array
-    """(c + n, b, 3) signed points of the rows' gaps, from the centres of mass"""
-    beyond: Array
-    """(c + n, 3) those of the world"""
+    """(c + n, b + 1, 3) signed points of the rows' gaps, from the centres of mass"""
     sigma: Array
     delta: Array
     """(c + n, b)"""
@@ -105,52 +99,39 @@ class Layout(NamedTuple):
     parent: Array
     """(n, b)"""
     angle: Array
-    """(n, 3) sense of the coordinate at the Cardan angle that it is, 0 for slides"""
+    """(3, n) sense of the coordinate at the Cardan angle that it is, 0 for slides"""
 
 
 def laid_out(model: TreeModel, com: Array) -> Layout:
-    own, b = model.maximal, com.shape[0]
-    parent = own.parent[own.owner]
-    axes = jnp.swapaxes(own.place[:, :3, :3] @ jnp.swapaxes(own.basis, 1, 2), 1, 2)[own.owner]
+    own, b, n = model.maximal, com.shape[0], model.nq
+    parent, axes = own.parent[own.owner], own.basis[own.owner]
+    place = own.place[own.owner]
+    seen = jnp.sum(place[:, None, :3, :3] * axes[:, :, None], -1)
     which = own.sign[:, None] * jax.nn.one_hot(own.component, 6)
-    slide = jnp.sum(which[:, :3, None] * axes, 1)
-
-    def on(joints: Any, loops: Any, coordinates: Any) -> Array:
-        return jnp.concatenate([joints.link, model.maximal.body_of[loops.link], coordinates])
-
+    slide = jnp.sum(which[:, :3, None] * seen, 1)
+    body_of = own.body_of
+    to, start, direction = (model.row_to, model.row_start, model.row_direction)
     links = [
-        on(own.row_direction, model.row_direction, parent),
-        on(own.row_to, model.row_to, own.owner),
-        on(own.row_start, model.row_start, parent),
+        *(own.row_to.link, body_of[to.link], own.owner),
+        *(own.row_start.link, body_of[start.link], parent),
+        *(own.row_direction.link, body_of[direction.link], parent),
+        *(parent,) * 3,
+        *(own.owner,) * 3,
     ]
-    origin = jnp.zeros_like(slide)
     vectors = [
-        jnp.concatenate([own.row_direction.vector, model.row_direction.vector, slide]),
-        jnp.concatenate([own.row_to.vector, model.row_to.vector, origin]),
-        jnp.concatenate([own.row_start.vector, model.row_start.vector, own.place[own.owner, :3, 3]]),
+        *(own.row_to.vector, to.vector, jnp.zeros_like(slide)),
+        *(own.row_start.vector, start.vector, place[:, :3, 3]),
+        *(own.row_direction.vector, direction.vector, slide),
+        jnp.concatenate([seen, axes], 1).transpose(1, 0, 2).reshape(6 * n, 3),
     ]
-    direction, to, start = (jax.nn.one_hot(link, b + 1) for link in links)
-    centres = jnp.concatenate([com, jnp.zeros((1, 3))])
-    signed = to[:, :, None] * (vectors[1][:, None] - centres)
-    signed -= start[:, :, None] * (vectors[2][:, None] - centres)
-    on_child, on_parent = to[-slide.shape[0] :], direction[-slide.shape[0] :]
-    fixed = jnp.concatenate(
-        [
-            direction[:, :, None] * vectors[0][:, None],
-            *(on_parent[:, :, None] * axes[:, None, i] for i in range(3)),
-            *(on_child[:, :, None] * own.basis[own.owner][:, None, i] for i in range(3)),
-        ]
-    )
-    return Layout(
-        fixed,
-        signed[:, :b],
-        signed[:, b],
-        (to - start)[:, :b],
-        direction[:, :b],
-        on_child[:, :b],
-        on_parent[:, :b],
-        which[:, 3:],
-    )
+    on = jax.nn.one_hot(jnp.concatenate(links), b + 1)
+    spread = on[:, :, None] * jnp.concatenate(vectors)[:, None]
+    rows = own.row_to.link.shape[0] + to.link.shape[0] + n
+    sigma, delta = on[:rows] - on[rows : 2 * rows], on[2 * rows : 3 * rows, :b]
+    centres = jnp.pad(com, ((0, 1), (0, 0)))
+    lever = spread[:rows] - spread[rows : 2 * rows] - sigma[:, :, None] * centres
+    child, above = on[rows - n : rows, :b], on[2 * rows - n : 2 * rows, :b]
+    return Layout(spread[2 * rows :], lever, sigma[:, :b], delta, child, above, which[:, 3:].T)
 
 
 # The rows at a configuration
@@ -171,7 +152,7 @@ class Placed(NamedTuple):
     turn: Array
     """(3, n) E^k of the coordinate's own angle, with its sense; 0 for slides"""
     sine: Array
-    cosine: Array
+    secant: Array
     """(n,) of the second Cardan angle"""
     q: Array
     """(n,) coordinates; angles within ±π"""
@@ -184,25 +165,23 @@ def placed(model: TreeModel, R: Array, r: Array, com: Array) -> Placed:
     rows = lay.sigma.shape[0]
     fixed = jnp.einsum("bij,kbj->ik", R, lay.fixed[:, :b]) + lay.fixed[:, b].T
     direction, axes = fixed[:, :rows], fixed[:, rows:].reshape(3, 6, n)
-    lever = jnp.sum(jnp.moveaxis(R, 1, 0)[:, None] * lay.lever, -1)
-    gap = jnp.sum(lever + lay.sigma * r.T[:, None], -1) + lay.beyond.T
+    lever = jnp.sum(jnp.moveaxis(R, 1, 0)[:, None] * lay.lever[:, :b], -1)
+    gap = jnp.sum(lever + lay.sigma * r.T[:, None], -1) + lay.lever[:, b].T
     first, third = axes[:, 0], axes[:, 5]
     second = cross(third, first)
     sine, squared = dot(first, third), dot(second, second)
-    cosine = jnp.sqrt(squared)
-    E = jnp.stack(
-        [(first - sine * third) / squared, second / cosine, (third - sine * first) / squared],
-    )
-    turn = jnp.sum(E * lay.angle.T[:, None], 0)
-    # sines and cosines of the three angles, of which a coordinate has one
-    along = jnp.sum(axes[:, 1:3] * third[:, None], 0), jnp.sum(axes[:, 3:5] * first[:, None], 0)
-    up = jnp.stack([-along[0][0], sine, -along[1][1]])
-    over = jnp.stack([along[0][1], cosine, along[1][0]])
-    is_angle = jnp.abs(lay.angle.T)
-    angles = jnp.arctan2(jnp.sum(is_angle * up, 0), jnp.sum(is_angle * over, 0))
-    slides = dot(direction, gap)[rows - n :]
-    q = jnp.where(own.component < 3, slides, own.sign * angles)
-    return Placed(lay, direction, lever, gap, E, turn, sine, cosine, q)
+    secant = jax.lax.rsqrt(squared)
+    ends = secant * secant
+    E = jnp.stack([ends * (first - sine * third), secant * second, ends * (third - sine * first)])
+    turn = jnp.sum(E * lay.angle[:, None], 0)
+    # sine and cosine of the one of three angles that a coordinate is
+    is_angle = jnp.abs(lay.angle)
+    above, below = is_angle[0] * third, is_angle[2] * first
+    up = is_angle[1] * sine - dot(above, axes[:, 1]) - dot(below, axes[:, 4])
+    over = is_angle[1] * squared * secant + dot(above, axes[:, 2]) + dot(below, axes[:, 3])
+    slides = dot(direction[:, rows - n :], gap[:, rows - n :])
+    q = slides + jnp.where(own.component < 3, 0.0, own.sign * jnp.arctan2(up, over))
+    return Placed(lay, direction, lever, gap, E, turn, sine, secant, q)
 
 
 def jacobian(at: Placed) -> Array:
@@ -216,13 +195,28 @@ def jacobian(at: Placed) -> Array:
     return both.transpose(2, 0, 3, 1).reshape(lay.sigma.shape[0], -1)
 
 
-def gammas(at: Placed) -> tuple[Array, Array]:
-    """Γ^k_ij (3, 3, 3, n) and ∂Γ/∂b."""
-    one, tangent = 1.0 / at.cosine, at.sine / at.cosine
-    values = jnp.stack([tangent, at.cosine, one])
-    slopes = jnp.stack([one * one, -at.sine, tangent * one])
-    both = jnp.tensordot(CARDAN, jnp.stack([values, slopes]), axes=(0, 1))
-    return both[..., 0, :], both[..., 1, :]
+def gammas(at: Placed, weights: Array) -> tuple[Array, Array, Array]:
+    """Σ_k weights_k Γ^k_ij for ij = 12, 13, 23, each (n,); with the second angle b
+
+    Γ¹: −tan b, 0, 1/cos b     Γ²: 0, −cos b, 0     Γ³: 1/cos b, 0, −tan b
+    """
+    tangent = at.sine * at.secant
+    cosine = (1.0 - at.sine * at.sine) * at.secant
+    return (
+        at.secant * weights[2] - tangent * weights[0],
+        -cosine * weights[1],
+        at.secant * weights[0] - tangent * weights[2],
+    )
+
+
+def gamma_slopes(at: Placed, weights: Array) -> tuple[Array, Array, Array]:
+    """Their derivatives by b."""
+    steep, across = at.secant * at.secant, at.sine * at.secant * at.secant
+    return (
+        across * weights[2] - steep * weights[0],
+        at.sine * weights[1],
+        across * weights[0] - steep * weights[2],
+    )
 
 
 class Pair(NamedTuple):
@@ -255,18 +249,20 @@ def bend(at: Placed, pair: Pair) -> Array:
     across, w, relative = pair.across, pair.w_parent, pair.w_child - pair.w_parent
     inward = cross(w, cross(w, across) - 2.0 * pair.passing)
     inward += cross(pair.w_child, cross(pair.w_child, pair.lever))
-    rates = jnp.sum(at.E * relative, 1)
-    own = jnp.einsum("kijn,nk->ijn", gammas(at)[0], at.layout.angle)
-    return dot(n, inward) + dot(at.turn, cross(relative, w)) - jnp.sum(own * rates[:, None] * rates, (0, 1))
+    one, two, three = jnp.sum(at.E * relative, 1)
+    g12, g13, g23 = gammas(at, at.layout.angle)
+    curl = (g12 * two + g13 * three) * one + g23 * two * three
+    return dot(n, inward) + dot(at.turn, cross(relative, w)) - curl
 
 
 # How rows and forces change with the poses
 
 
 def diagonal(blocks: Array) -> Array:
-    """(3 b, 3 b) of blocks (b, 3, 3)."""
-    b = blocks.shape[0]
-    return (jnp.eye(b)[:, None, :, None] * blocks[:, :, None]).reshape(3 * b, 3 * b)
+    """(…, 3 b, 3 b) of blocks (…, b, 3, 3)."""
+    b = blocks.shape[-3]
+    apart = jnp.eye(b)[:, None, :, None] * blocks[..., :, None, :]
+    return apart.reshape(*blocks.shape[:-3], 3 * b, 3 * b)
 
 
 def rate_slopes(at: Placed, gamma: Array, v: Array, w: Array) -> Array:
@@ -292,10 +288,10 @@ def rate_slopes(at: Placed, gamma: Array, v: Array, w: Array) -> Array:
     turning = cross(lever, cross(w_own[:, :, None] - w_rows, direction[:, :, None]))
     turning += delta * cross(direction, flow)[:, :, None]
     relative = jnp.einsum("sbi,nb->isn", w, lay.child - lay.parent)
-    rates = jnp.sum(at.E[:, :, None] * relative, 1)
-    own = jnp.einsum("kijn,nk->ijn", gammas(at)[0], lay.angle)
-    shares = jnp.sum(own[:, :, None] * rates, 1)
-    curl = jnp.sum(shares[:, None] * at.E[:, :, None], 0)[..., None]
+    _, two, three = jnp.sum(at.E[:, :, None] * relative, 1)
+    g12, g13, g23 = gammas(at, lay.angle)
+    curl = (g12 * two + g13 * three) * at.E[0][:, None] + g23 * three * at.E[1][:, None]
+    curl = curl[..., None]
     angles = lay.parent * (cross(at.turn[:, None], relative)[..., None] + curl) - lay.child * curl
     turning += jnp.pad(angles.reshape(3, 2 * n, -1), ((0, 0), (c, 0), (0, 0)))
     return jnp.stack([linear, turning]).transpose(2, 0, 3, 1).reshape(c + 2 * n, -1)
@@ -314,7 +310,8 @@ def pull_slopes(at: Placed, weights: Array) -> Array:
     X = jnp.stack([shifted, turned], 2).reshape(3 * rows, 6 * b)
     mixed = left.reshape(3 * b, 3 * rows) @ X
     held = weights * at.n
-    outer = jnp.einsum("irb,jr->bij", at.lever, held) + jnp.einsum("rb,ir,jr->bij", lay.delta, held, at.gap)
+    lever, gap = at.lever.transpose(2, 0, 1)[:, :, None], lay.delta.T[:, None, None] * at.gap
+    outer = jnp.sum(lever * held + held[:, None] * gap, -1)
     own = outer - jnp.trace(outer, axis1=1, axis2=2)[:, None, None] * jnp.eye(3)
     by_r, by_turn = mixed[:, : 3 * b], mixed[:, 3 * b :]
     by_turn = by_turn + by_turn.T + diagonal(own) + _angle_pull_slopes(at, weights[rows - n :])
@@ -326,9 +323,10 @@ def _angle_pull_slopes(at: Placed, weights: Array) -> Array:
     lay = at.layout
     b = lay.child.shape[1]
     apart = lay.child - lay.parent
-    own = jnp.einsum("kijn,nk->ijn", gammas(at)[0], lay.angle)
-    curl = jnp.einsum("ijn,jxn,iyn->xyn", own, at.E, at.E)[..., None] * apart
-    change = -weights[:, None] * (skews(at.turn)[..., None] * lay.parent + curl)
+    g12, g13, g23 = gammas(at, lay.angle)
+    E1, E2, E3 = at.E
+    curl = (g12 * E2 + g13 * E3)[:, None] * E1 + g23 * E3[:, None] * E2
+    change = -weights[:, None] * (skews(at.turn)[..., None] * lay.parent + curl[..., None] * apart)
     return jnp.einsum("nb,xync->bxcy", apart, change).reshape(3 * b, 3 * b)
 
 
@@ -344,20 +342,21 @@ def bend_slopes(at: Placed, pair: Pair) -> Array:
     swung = cross(child, lever)
     total = cross(parent, inward) + cross(child, swung)
     twice = cross(m, parent)
-    by_turn = cross(lever, cross(inner - 2.0 * m, child) - 0.0 + twice)
-    slides_child = [-twice, by_turn, -2.0 * m, cross(lever, inner - 2.0 * m) + cross(swung, n)]
-    slides_parent = [twice, cross(n, total), 2.0 * m, cross(inward, n) + cross(across, m)]
+    by_turn = cross(lever, cross(inner - 2.0 * m, child) + twice)
+    slides_child = [twice, by_turn, -2.0 * m, cross(lever, inner - 2.0 * m) + cross(swung, n)]
+    slides_parent = [-twice, cross(n, total), 2.0 * m, cross(inward, n) + cross(across, m)]
     # angles
-    rates = jnp.sum(at.E * relative, 1)
-    gamma, slope = gammas(at)
-    own, own_slope = (jnp.einsum("kijn,nk->ijn", g, lay.angle) for g in (gamma, slope))
-    weight = -jnp.sum((own + jnp.swapaxes(own, 0, 1)) * rates, 1)
+    one, two, three = jnp.sum(at.E * relative, 1)
+    g12, g13, g23 = gammas(at, lay.angle)
+    weight = -jnp.stack([g12 * two + g13 * three, g12 * one + g23 * three, g13 * one + g23 * two])
     curl = jnp.sum(weight[:, None] * at.E, 0)
     spun = cross(relative, parent)
-    shares = jnp.sum(own * jnp.sum(at.E * spun, 1), 1)
-    shares += jnp.sum(weight[:, None, None] * gamma * rates, (0, 2))
-    steeper = jnp.sum(own_slope * rates[:, None] * rates, (0, 1))
-    turned = jnp.sum(shares[:, None] * at.E, 0) + steeper * at.E[1]
+    _, spun2, spun3 = jnp.sum(at.E * spun, 1)
+    h12, h13, h23 = gammas(at, weight)
+    s12, s13, s23 = gamma_slopes(at, lay.angle)
+    steeper = (s12 * two + s13 * three) * one + s23 * two * three
+    turned = (g12 * spun2 + g13 * spun3 + h12 * two + h13 * three) * at.E[0]
+    turned += (g23 * spun3 + h23 * three + steeper) * at.E[1]
     gained = cross(parent, at.turn) + curl
     none = jnp.zeros_like(n)
     angles_child = [none, -turned, none, gained]

@@ -143,8 +143,11 @@ def solve_lifted(
             )
             if np.isfinite(trial.cost) and (ratio > 1e-4 or (small and not closed) or trusted):
                 relaxed = 0 if ratio > 1e-4 else relaxed + 1
+                free = part == 1.0 and damping <= 0.1
                 if hardening is not None:
-                    problem = hardening.harder(problem, trial, ratio, settled=promised <= 1e-3 * place.cost)
+                    problem = hardening.harder(
+                        problem, trial, ratio, promised=promised / place.cost if free else 1.0
+                    )
                     trial = problem.priced(trial)
                 place, linear = trial, problem.linearise(trial)
                 model = _quadratic(linear)
@@ -156,7 +159,9 @@ def solve_lifted(
             return end(False, f"Interrupted after {plural(len(watch.trace) - 1, 'iteration')}.")
         if np.isfinite(trial.cost) and small:
             return end(True, done("the cost is at the limit of rounding"))
-        damping, part = max(damping, 1e-12) * 10.0, 0.5 * part
+        part *= 0.5
+        if part < 0.2:
+            damping = max(damping, 1e-12) * 10.0
         if part < SHORTEST:
             return end(
                 False, f"No step lowers the cost any more after {plural(len(watch.trace) - 1, 'iteration')}."
@@ -202,14 +207,17 @@ class Hardening:
         left = max(float(np.mean(np.abs(link.errors) * reach)) for link in place.links)
         return problem.level <= self.finest and left <= SMALL
 
-    def harder(self, problem: ChainProblem, new: Place, ratio: float, *, settled: bool) -> ChainProblem:
-        """What follows a step; settled: it was a small one."""
+    def harder(self, problem: ChainProblem, new: Place, ratio: float, *, promised: float) -> ChainProblem:
+        """What follows a step; promised: which part of the cost it was to gain."""
+        samples = sum(r.size for link in new.links for r in link.residuals)
+        settled = promised <= (1e-3 if self.patient else 0.3)
+        settled |= not self.patient and new.cost <= 10.0 * samples
         if problem.level > self.finest:
-            if ratio < 0.25 or (self.patient and not settled):
+            if ratio < 0.25 or not settled:
                 return problem
             level = max(problem.level * self.factor, self.finest)
             return replace(problem, weight=problem.weight * (problem.level / level), level=level)
-        if self.patient and not settled:
+        if not settled:
             return problem
         shift = tuple(s + link.errors for s, link in zip(problem.shift or (), new.links, strict=True))
         return replace(problem, shift=shift)

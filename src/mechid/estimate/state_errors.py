@@ -120,7 +120,7 @@ def most_likely(
         )
     numbered = tuple(replace(x, number=i) for i, x in enumerate(trace))
     solution = best.solution._replace(trace=numbered, began=began)
-    count = plural(best.solution.iterations, "iteration")
+    own = plural(best.solution.iterations, "iteration")
     whole = f"after {plural(len(numbered) - 1, 'iteration')} with {len(tried)} weights"
-    solution = solution._replace(outcome=solution.outcome.replace(f"after {count}", whole))
+    solution = solution._replace(outcome=solution.outcome.replace(f"after {own}", whole))
     return Choice(weight, solution, tuple(tried.values()), told)

@@ -24,6 +24,7 @@ from mechid.errors import MechidError
 from mechid.estimate.experiment import Experiment, Measured, Start
 from mechid.estimate.fit import Fit
 from mechid.estimate.simulation_error import simulation_error
+from mechid.estimate.trajectory import full_discretization, joint
 from mechid.model.mechanism import Mechanism
 from mechid.model.parameters import Parameters
 from mechid.report.fit import digits
@@ -88,6 +89,8 @@ STEPPERS: dict[str, Callable[[float], Stepper]] = {
 ESTIMATORS: dict[str, Callable[[Mechanism, Stepper, Experiment, Parameters], Fit]] = {
     "simulation error": simulation_error,
     "in 2 segments": lambda m, s, e, f: simulation_error(m, s, e, f, segments=2),
+    "full discretisation": full_discretization,
+    "joint": joint,
 }
 
 

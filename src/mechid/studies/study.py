@@ -20,6 +20,7 @@ STUDIES = {
     "loop6": "the stiffnesses of a loop of six links, as in the draft; 20 s damped; 20 s by multiple shooting",
     "baxter-loop": "a robot arm feels the stiffness of a flexible loop: 219 minutes in the paper",
     "matrix": "one log through every estimator and every stepper: one program, one table",
+    "states": "all states as unknowns: soft and hard dynamics, every stepper, chaos, stiff joints, coverage",
     "touch": "what one contact point cannot tell of a loop, and what a second arm or an external sensor adds",
     "repetitions": "masses, inertias, lengths, damping: how often the truth lies within three standard deviations",
     "trajectories": "the six-link loop beside another engine's trajectories",
