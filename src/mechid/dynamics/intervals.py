@@ -11,7 +11,6 @@ is solved for the newest state and the multipliers, with the matrix that a step 
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -23,8 +22,11 @@ from mechid.dynamics.course import Stretch
 from mechid.dynamics.linear import SMALL, factorise, solve
 from mechid.dynamics.linearization import on_all_cores, pieces
 from mechid.dynamics.model import Model
-from mechid.dynamics.stepper import RowKind, Stepper
+from mechid.dynamics.stepper import RowKind, Stepper, moved_by
 from mechid.dynamics.tree import Array
+
+MOVED = 512
+"""states a call of a compiled program"""
 
 
 class Intervals(NamedTuple):
@@ -55,14 +57,63 @@ def linear_intervals(stepper: Stepper, model: Model, tangent: Any, stretch: Stre
     return Intervals(M, Z)
 
 
-def moved(stepper: Stepper, states: Any, change: np.ndarray) -> Any:
-    """States moved along tangent vectors."""
-    return jax.tree.map(np.asarray, _moved(stepper, states, change))
+def moved(
+    stepper: Stepper,
+    model: Model,
+    new: Model,
+    slopes: list[Any],
+    states: Any,
+    change: np.ndarray,
+    u: np.ndarray,
+    t: np.ndarray,
+) -> Any:
+    """States moved along tangent vectors while the model's numbers move along `slopes` to those of a new one.
+
+    A state may be a product of its coordinates, its rates and the model's numbers (p = M v). What such products add
+    beyond the linear step is added too, so that rates change by what was meant.
+    """
+    parts = []
+    for first in range(0, len(t), MOVED):
+        count = min(MOVED, len(t) - first)
+        i = np.minimum(np.arange(first, first + MOVED), len(t) - 1)
+        rows = jax.tree.map(lambda a, i=i: a[i], (states, change, u, t))
+        parts.append(
+            jax.tree.map(lambda a, n=count: np.asarray(a)[:n], _moved(stepper, model, new, slopes, rows))
+        )
+    return jax.tree.map(lambda *a: np.concatenate(a), *parts)
 
 
-@partial(jit, once=True)
-def _moved(stepper: Stepper, states: Any, change: Array) -> Any:
-    return jax.vmap(stepper.retract)(states, change)
+@jit
+def _moved(stepper: Stepper, model: Model, new: Model, slopes: list[Any], rows: Any) -> Any:
+    def one(now: Any) -> Any:
+        x, d, u, t = now
+        if not any(s is not None for s in slopes):
+            return stepper.retract(x, d)
+        _, numbers = moved_by(lambda m: m, model, slopes)
+        along = [s for s in slopes if s is not None]
+        still, driven = jnp.zeros_like(d), jnp.zeros(model.driven.shape[0])
+
+        def seen(d: Array, numbers: list[Array]) -> tuple[Array, Array]:
+            def of_model(m: Model) -> tuple[Array, Array]:
+                y = stepper.retract(x, d)
+                return stepper.positions(m, y), stepper.velocities(m, y, u, driven)
+
+            return moved_by(of_model, model, slopes)[0](numbers)
+
+        (q, v), (dq, dv) = jax.jvp(seen, (still, numbers), (d, along))
+        first = stepper.initial(model, q, v, u, t)
+
+        def state(q: Array, v: Array, numbers: list[Array]) -> Array:
+            of_model = moved_by(
+                lambda m: stepper.local(first, stepper.initial(m, q, v, u, t)), model, slopes
+            )[0]
+            return of_model(numbers)
+
+        linear = jax.jvp(state, (q, v, numbers), (dq, dv, along))[1]
+        bend = stepper.local(first, stepper.initial(new, q + dq, v + dv, u, t)) - linear
+        return stepper.retract(x, d + jnp.where(jnp.isfinite(bend), bend, 0.0))
+
+    return jax.vmap(one)(rows)
 
 
 @jit

@@ -28,6 +28,7 @@ from mechid.estimate.problem import ShootingProblem, each
 from mechid.estimate.residuals import residuals, sample_rows
 from mechid.estimate.shooting import Shooting
 from mechid.estimate.solvers.block_arrow import Chain, Sizes, Swept, follow, sweep
+from mechid.estimate.solvers.problem import within
 from mechid.estimate.start import Tangents
 from mechid.estimate.uncertainty import Rows
 
@@ -248,12 +249,21 @@ class ChainProblem:
         )
 
     def moved(self, place: Place, step: Step, part: float = 1.0) -> tuple[np.ndarray, tuple[Motion, ...]]:
-        """All unknowns after a part of a step; the first states follow from y."""
-        motions = tuple(
-            Motion(moved(self.stepper, link.motion.states, part * dx), link.motion.z + part * dz)
-            for link, dx, dz in zip(place.links, step.x, step.z, strict=True)
-        )
-        return place.y + part * step.d, motions
+        """All unknowns after a part of a step, inside their bounds; the first states follow from y."""
+        free, nt = self.base.free, self.base.free.size
+        y = within(self.base, place.y + part * step.d)
+        new = free.bind(y[:nt])
+        slopes = [
+            None if s is None else s @ (part * step.d[:nt])
+            for s in tangent_at(free, place.y[:nt], place.model)
+        ]
+        motions = []
+        for s, link, dx, dz in zip(self.base.shootings, place.links, step.x, step.z, strict=True):
+            table = np.asarray(s.table)
+            u = np.concatenate([table, table[-1:]])
+            states = moved(s.stepper, place.model, new, slopes, link.motion.states, part * dx, u, s.grid.t)
+            motions.append(Motion(states, link.motion.z + part * dz))
+        return y, tuple(motions)
 
 
 def windows(x: np.ndarray, sizes: Sizes) -> np.ndarray:

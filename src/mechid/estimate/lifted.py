@@ -26,7 +26,6 @@ from mechid.estimate.solvers.problem import (
     inequalities,
     plural,
     projected,
-    within,
 )
 
 SMALL = 1e-8
@@ -132,7 +131,7 @@ def solve_lifted(
             return end(True, done("no step promises to lower the cost further"))
         try:
             new_y, new = problem.moved(place, step, part)
-            trial = problem.evaluate(within(base, new_y), new)
+            trial = problem.evaluate(new_y, new)
             watch.evaluations += 1
             actual = place.cost - trial.cost + penalty * (place.violation - trial.violation)
             ratio = actual / (promised * part) if promised > 0.0 else -1.0
