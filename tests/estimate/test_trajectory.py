@@ -38,11 +38,6 @@ STEPPER = Variational(H)
 TIGHT = LevenbergMarquardt(cost_tolerance=1e-13)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def quickly():
-    pass
-
-
 # A linear mechanism: a wheel on a spring and a damper, which is a pendulum without weight
 
 INERTIA, STIFFNESS, DAMPING = 2.0, 30.0, 0.7
@@ -521,7 +516,7 @@ REFUSED = {
     ),
     "feedback": (
         lambda: fitted(experiments=swung(feedback=Tracked({"hinge": "q"}))),
-        FEEDBACK.format("joint"),
+        FEEDBACK.format("joint estimation"),
     ),
     "feedback of exact dynamics": (
         lambda: fitted(full_discretization, swung(feedback=Tracked({"hinge": "q"}))),
@@ -529,7 +524,7 @@ REFUSED = {
     ),
     "solver": (
         lambda: fitted(solver=LBFGSB()),
-        "The solver of a joint is LevenbergMarquardt(…), not LBFGSB.",
+        "The solver of a joint estimation is LevenbergMarquardt(…), not LBFGSB.",
     ),
     "solver by name": (
         lambda: fitted(solver="lm"),
@@ -580,15 +575,15 @@ def test_what_is_refused(case):
 @pytest.mark.parametrize("stepper", [BDF(H, 2), Spook(H), Variational(H, forces="balanced")])
 def test_other_steppers(stepper):
     want = simulation_error(ROD, stepper, SWING, FREE, TIGHT)
-    assert_same(full_discretization(ROD, stepper, SWING, FREE), want)
+    assert_same(full_discretization(ROD, stepper, SWING, FREE), want, value=3e-6)
     again = full_discretization(ROD, stepper, SWING, FREE, method="augmented-lagrangian")
-    assert_same(again, want)
+    assert_same(again, want, value=3e-6)
     away = [
         abs(
             joint(ROD, stepper, SWING, FREE, state_error_weight=k).values["rod.mass"]
             - want.values["rod.mass"]
         )
-        for k in (1e5, 1e7, 1e9)
+        for k in (1e7, 1e9, 1e11)
     ]
     assert away == sorted(away, reverse=True)
 

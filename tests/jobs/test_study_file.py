@@ -43,7 +43,10 @@ start = {q = {hinge = "q"}, q_std = "free"}
 [parameters]
 "hinge.damping" = {start = 0.2, bounds = [0, 5]}
 """
-TOP = "Valid: model, actuators, estimator, segments, out, stepper, solver, log, parameters, limit."
+TOP = (
+    "Valid: model, actuators, estimator, state_error_weight, segments, out, stepper, solver, log, parameters, "
+    "limit."
+)
 
 
 @pytest.fixture
@@ -73,7 +76,7 @@ MISTAKES = [
         'modell = "pendulum.urdf"',
         1,
         "There is no key of the study named 'modell'. Did you mean model? Valid: model, actuators, "
-        "estimator, segments, out, stepper, solver, log, parameters, limit.",
+        "estimator, state_error_weight, segments, out, stepper, solver, log, parameters, limit.",
     ),
     (1, "model = 3", 1, "'model' must be a text, not 3."),
     (
@@ -95,7 +98,8 @@ MISTAKES = [
         2,
         'estimator = "simulation"',
         2,
-        "There is no estimator named 'simulation'. Did you mean simulation-error? Valid: simulation-error.",
+        "There is no estimator named 'simulation'. Did you mean simulation-error? Valid: simulation-error, "
+        "joint, full-discretization.",
     ),
     (2, 'model = "again.urdf"', 2, "no TOML at column 21: Cannot overwrite a value."),
     (2, "out = 5", 2, "'out' must be a text, not 5."),
@@ -104,7 +108,7 @@ MISTAKES = [
         "[steper]",
         3,
         "There is no key of the study named 'steper'. Did you mean stepper or solver? Valid: model, "
-        "actuators, estimator, segments, out, stepper, solver, log, parameters, limit.",
+        "actuators, estimator, state_error_weight, segments, out, stepper, solver, log, parameters, limit.",
     ),
     (4, 'dt = "0.01"', 4, "'dt' must be a number > 0, not '0.01'."),
     (4, "dt = 0", 4, "'dt' must be a number > 0, not 0."),
@@ -394,7 +398,7 @@ MISTAKES = [
         "[parameter]",
         15,
         "There is no key of the study named 'parameter'. Did you mean parameters? Valid: model, "
-        "actuators, estimator, segments, out, stepper, solver, log, parameters, limit.",
+        "actuators, estimator, state_error_weight, segments, out, stepper, solver, log, parameters, limit.",
     ),
     (16, "", 15, 'No parameter is free: name at least one, "elbow.damping" = {start = 0.1}.'),
     (

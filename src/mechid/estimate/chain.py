@@ -73,6 +73,9 @@ class Place(NamedTuple):
 class Linear(NamedTuple):
     """All chains linearised and swept."""
 
+    tangent: list[Any]
+    """∂(the model's numbers)/∂θ"""
+
     chains: tuple[Chain, ...]
     intervals: tuple[Intervals, ...]
     swept: tuple[Swept, ...]
@@ -88,6 +91,8 @@ class Step(NamedTuple):
     x: tuple[np.ndarray, ...]
     """(N + 1, nx) tangent vectors"""
     z: tuple[np.ndarray, ...]
+    slopes: list[Any]
+    """of the model's numbers, None where they stay"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,7 +177,7 @@ class ChainProblem:
         for chain, out, start, at in zip(chains, swept, starts, base.places, strict=True):
             rows += [self._wide(chain.sizes, out, start, at)]
         triangle = np.asarray(np.linalg.qr(np.concatenate(rows), mode="r"))
-        return Linear(chains, intervals, swept, starts, triangle)
+        return Linear(tangent, chains, intervals, swept, starts, triangle)
 
     def _chain(self, i: int, model: Model, tangent: Any, link: Link) -> tuple[Chain, Intervals]:
         s, nt = self.base.shootings[i], self.base.free.size
@@ -202,7 +207,9 @@ class ChainProblem:
         """How all states and multipliers follow a step of y."""
         columns = np.concatenate([d, [1.0]])[:, None]
         found = [self.response(linear, i, columns) for i in range(len(linear.chains))]
-        return Step(d, tuple(x[..., 0] for x, _, _ in found), tuple(z[..., 0] for _, _, z in found))
+        nt = self.base.free.size
+        slopes = [None if s is None else s @ d[:nt] for s in linear.tangent]
+        return Step(d, tuple(x[..., 0] for x, _, _ in found), tuple(z[..., 0] for _, _, z in found), slopes)
 
     def response(
         self, linear: Linear, i: int, columns: np.ndarray
@@ -253,10 +260,7 @@ class ChainProblem:
         free, nt = self.base.free, self.base.free.size
         y = within(self.base, place.y + part * step.d)
         new = free.bind(y[:nt])
-        slopes = [
-            None if s is None else s @ (part * step.d[:nt])
-            for s in tangent_at(free, place.y[:nt], place.model)
-        ]
+        slopes = [None if s is None else part * s for s in step.slopes]
         motions = []
         for s, link, dx, dz in zip(self.base.shootings, place.links, step.x, step.z, strict=True):
             table = np.asarray(s.table)

@@ -103,7 +103,6 @@ def solve_lifted(
         place = problem.priced(place)
         linear = problem.linearise(place)
     model = _quadratic(linear)
-    watch.record(place, model.g, 0.0)
     damping, part, penalty, relaxed = settings.initial_damping, 1.0, 0.0, 0
 
     def end(converged: bool, why: str) -> LiftedSolution:
@@ -112,6 +111,10 @@ def solve_lifted(
     def done(why: str) -> str:
         return f"Converged after {plural(len(watch.trace) - 1, 'iteration')}: {why}."
 
+    try:
+        watch.record(place, model.g, 0.0)
+    except KeyboardInterrupt:
+        return end(False, "Interrupted after 0 iterations.")
     while len(watch.trace) <= settings.max_iterations:
         try:
             d, _ = damped_step(model, damping, inequalities(base, place.y), model.c)

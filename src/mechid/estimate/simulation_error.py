@@ -156,8 +156,9 @@ def first_noise(s: Shooting) -> tuple[np.ndarray, ...]:
     """Where noise is not given: a part of the channel's range, until residuals tell."""
     stds = []
     for g in s.groups:
-        seen = np.where(g.present > 0, g.values, np.nan)
-        spread = np.nanstd(seen, axis=0) if g.times else np.ones(len(g.std))
+        count = np.maximum(g.present.sum(0), 1)
+        mean = np.sum(g.present * g.values, 0) / count
+        spread = np.sqrt(np.sum(g.present * (g.values - mean) ** 2, 0) / count)
         stds.append(np.where(np.isnan(g.std), np.where(spread > 0, spread, 1.0), g.std))
     return tuple(stds)
 

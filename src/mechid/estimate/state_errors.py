@@ -39,6 +39,10 @@ class Likely(NamedTuple):
     solution: LiftedSolution
     log_likelihood: float
 
+    @property
+    def interrupted(self) -> bool:
+        return self.solution.outcome.startswith("Interrupted")
+
 
 class Choice(NamedTuple):
     weight: float
@@ -95,17 +99,22 @@ def most_likely(
         return tried[key]
 
     best, step = at(-2.0 * np.log10(size)), DECADES
-    while step >= FINEST:
-        higher = min(best.log_weight + step, top)
-        around = [at(best.log_weight - step), at(higher)]
-        better = max(around, key=lambda t: t.log_likelihood)
-        if better.log_likelihood > best.log_likelihood + (1e-3 if step < DECADES else MATTERS):
-            best = better
+    while step >= FINEST and not best.interrupted:
+        enough = best.log_likelihood + (1e-3 if step < DECADES else MATTERS)
+        for way in (step, -step):
+            other = at(min(best.log_weight + way, top))
+            if other.interrupted:
+                best = other
+                break
+            if other.log_likelihood > enough:
+                best = other
+                break
         else:
             step /= 2.0
     weight = 10.0**best.log_weight
     above = [t for t in tried.values() if t.log_weight > best.log_weight]
     falls = any(t.log_likelihood < best.log_likelihood - MATTERS for t in above)
+    falls |= best.interrupted
     hardest = best if falls else at(top)
     if not falls and best.log_likelihood <= hardest.log_likelihood + MATTERS:
         best, weight = hardest, 10.0**top

@@ -62,7 +62,7 @@ def joint(
     begin with (`Iteration.unknowns`) in the place of the parameters' starts.
     """
     began = time.perf_counter()
-    base, guesses, settings = _begun(mechanism, stepper, experiments, free, solver, "joint")
+    base, guesses, settings = _begun(mechanism, stepper, experiments, free, solver, "joint estimation")
     count = len(dynamic_rows(stepper, free.bind(free.theta0)))
     base, notes = _with_noise(base)
     y, motions = _start(base, guesses, begin), tuple(g.motion for g in guesses)

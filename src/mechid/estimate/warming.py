@@ -85,13 +85,19 @@ def warmed(base: ShootingProblem) -> Iterator[None]:
             job.result()
 
 
+_SHAPES: dict[Any, Any] = {}
+"""of a state, for steppers and models that have been seen"""
+
+
 def _one_step(shooting: Shooting, model: Any) -> Stretch:
     """A step that leads nowhere."""
     stepper, first, t = shooting.stepper, shooting.first, shooting.grid.t
     table = shooting.table.rows if isinstance(shooting.table, Feedback) else shooting.table
     u = np.zeros(model.nu)
-    state = jax.eval_shape(lambda *a: stepper.initial(model, *a), first.q, first.v, u, t[0])
-    states = jax.tree.map(lambda a: np.zeros((stepper.window + 1, *a.shape)), state)
+    key = (jax.tree.structure((stepper, model)), tuple(np.shape(a) for a in jax.tree.leaves(model)))
+    if key not in _SHAPES:
+        _SHAPES[key] = jax.eval_shape(lambda *a: stepper.initial(model, *a), first.q, first.v, u, t[0])
+    states = jax.tree.map(lambda a: np.zeros((stepper.window + 1, *a.shape)), _SHAPES[key])
     driven = np.zeros((1, model.driven.shape[0]))
     z = np.zeros((1, stepper.nz(model)))
     return Stretch(0, stepper.window - 1, states, z, u[None], t[:1], driven, table[:1])
