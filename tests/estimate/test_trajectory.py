@@ -428,6 +428,11 @@ def test_progress_is_told():
     seen = []
     found = fitted(state_error_weight=1e5, progress=seen.append)
     assert tuple(seen) == found.trace
+    assert [line.number for line in seen] == list(range(len(seen)))
+    assert found.trace[-1].values == pytest.approx(tuple(found.values.values()))
+    seen = []
+    found = fitted(state_error_weight=1e5, marginal=False, progress=seen.append)
+    assert tuple(seen) == found.trace
     assert found.trace[-1].values == pytest.approx(tuple(found.values.values()))
     assert found.cost[0] == pytest.approx(found.trace[0].cost)
     assert found.cost[1] == pytest.approx(found.trace[-1].cost)

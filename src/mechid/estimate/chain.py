@@ -105,6 +105,8 @@ class ChainProblem:
     """(w, w) square root W of the state errors' weight"""
     shift: tuple[np.ndarray, ...] | None = None
     """(N, w) s of each log"""
+    belief: tuple[np.ndarray, np.ndarray] | None = None
+    """means and 1/std of further rows on θ"""
     level: float = 0.0
     """state errors, in parts of what moves a state through its range, that cost as much as one std of a sample"""
 
@@ -141,6 +143,7 @@ class ChainProblem:
     def priced(self, place: Place) -> Place:
         """The same place with its cost in this problem's weights."""
         cost = 0.5 * float(np.sum(self.base.prior_residuals(place.y) ** 2))
+        cost += 0.5 * float(np.sum(self._believed(place.y)[0] ** 2))
         violation = 0.0
         for i, link in enumerate(place.links):
             e = (link.errors + self._shift(i, link)) @ self.weight.T
@@ -148,6 +151,14 @@ class ChainProblem:
             violation += float(np.abs(link.hard).sum())
         fine = np.isfinite(cost + violation)
         return place._replace(cost=cost if fine else np.inf, violation=violation if fine else np.inf)
+
+    def _believed(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Residuals of further rows on θ, and their slopes by y."""
+        nt, n = self.base.free.size, self.base.size
+        if self.belief is None:
+            return np.zeros(0), np.zeros((0, n))
+        mean, root = self.belief
+        return root * (y[:nt] - mean), np.eye(nt, n) * root[:, None]
 
     def openness(self, place: Place) -> float:
         """Mean size of the hard rows."""
@@ -173,7 +184,8 @@ class ChainProblem:
         found = each(one, range(len(place.links)))
         chains, intervals, swept, starts = zip(*found, strict=True)
         r, J = base.prior(place.y, list(starts))
-        rows = [np.concatenate([J, r[:, None]], 1)]
+        more, slopes = self._believed(place.y)
+        rows = [np.concatenate([J, r[:, None]], 1), np.concatenate([slopes, more[:, None]], 1)]
         for chain, out, start, at in zip(chains, swept, starts, base.places, strict=True):
             rows += [self._wide(chain.sizes, out, start, at)]
         triangle = np.asarray(np.linalg.qr(np.concatenate(rows), mode="r"))

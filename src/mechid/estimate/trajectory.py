@@ -32,7 +32,7 @@ from mechid.estimate.samples import Group
 from mechid.estimate.simulation_error import estimated_noise, first_noise
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
 from mechid.estimate.solvers.problem import Point, Progress
-from mechid.estimate.state_errors import most_likely
+from mechid.estimate.state_errors import likeliest, most_likely
 from mechid.estimate.uncertainty import assessed
 from mechid.estimate.warming import warmed
 from mechid.model.geometry import finite
@@ -52,14 +52,17 @@ def joint(
     solver: LevenbergMarquardt | None = None,
     *,
     state_error_weight: Any = None,
+    marginal: bool = True,
     begin: ArrayLike | None = None,
     progress: Progress | None = None,
 ) -> Fit:
     """Parameters and all states that explain the logs best, where the model may be wrong by small impulses.
 
     state_error_weight: κ = 1/std² of the impulses (N·m·s or N·s) that act on each coordinate (or body) in a step: a
-    number, one for each dynamic row, or a matrix. None: chosen by the likelihood of the data. begin: unknowns to
-    begin with (`Iteration.unknowns`) in the place of the parameters' starts.
+    number, one for each dynamic row, or a matrix. None: chosen by the likelihood of the data. marginal: the
+    parameters that make the data likeliest; False: the joint optimum of states and parameters as in the paper,
+    which takes masses for too small where state errors are large. begin: unknowns to begin with
+    (`Iteration.unknowns`) in the place of the parameters' starts.
     """
     began = time.perf_counter()
     base, guesses, settings = _begun(mechanism, stepper, experiments, free, solver, "joint estimation")
@@ -71,7 +74,8 @@ def joint(
         solution, notes = choice.solution, [*notes, choice.told]
     else:
         problem = ChainProblem(base, _root(state_error_weight, count))
-        solution = solve_lifted(problem, settings, y, motions, progress)
+        solve = likeliest if marginal else solve_lifted
+        solution = solve(problem, settings, y, motions, progress)
     return _finished(solution, "joint estimation", settings, guesses, began, errors=True, notes=notes)
 
 
