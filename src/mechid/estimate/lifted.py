@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mechid.errors import MechidError
 from mechid.estimate.chain import ChainProblem, Linear, Motion, Place, ranges
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt, damped_step
 from mechid.estimate.solvers.problem import (
@@ -97,6 +98,11 @@ def solve_lifted(
     base = problem.base
     watch = _Watch(base, progress, [], 1, time.perf_counter())
     place = problem.evaluate(np.clip(y, base.lower, base.upper), motions)
+    if not np.isfinite(place.cost):
+        names = ", ".join(f"'{s.experiment.name}'" for s in base.shootings)
+        raise MechidError(
+            f"The first guess of the states of {names} cannot be computed at the starting parameters: start nearer."
+        )
     linear = problem.linearise(place)
     if hardening is not None:
         problem = hardening.begin(problem, place, linear)
@@ -120,6 +126,8 @@ def solve_lifted(
             d, _ = damped_step(model, damping, inequalities(base, place.y), model.c)
         except np.linalg.LinAlgError:
             damping = 10.0 * damping + 1e-12
+            if damping > 1e20:
+                return end(False, "No step can be computed: the data leave some unknown wholly open.")
             continue
         step = problem.step(linear, d)
         gained = place.cost - 0.5 * float(np.sum((linear.triangle @ np.append(d, 1.0)) ** 2))
