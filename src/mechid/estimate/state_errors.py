@@ -33,6 +33,8 @@ MATTERS = 1.0
 """of log likelihood"""
 ROUNDS = 8
 """at most, until parameters settle at the likeliest"""
+NOTHING = 0.05
+"""standard deviations, all else known: where D(θ) would move no parameter by more it is left out"""
 SETTLED = 0.05
 """standard deviations, all else known"""
 
@@ -107,7 +109,7 @@ def likeliest(
         # these rows have done their part: likelihood and covariance know of them by other means
         place = problem.priced(solution.place)
         linear = problem.linearise(place)
-        if not solution.converged or np.all(moved <= SETTLED * known):
+        if belief is None or not solution.converged or np.all(moved <= SETTLED * known):
             break
     numbered = tuple(replace(x, number=i) for i, x in enumerate(trace))
     whole = solution.outcome.replace(
@@ -130,34 +132,33 @@ def _continued(progress: Progress | None, lines: int) -> Progress | None:
 
 def _determinant(
     problem: ChainProblem, place: Place, linear: Linear, by: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """D(θ) near a place as rows root · (θ − mean), by differences over given distances."""
-    here = sum(s.log_determinant for s in linear.swept)
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """D(θ) near a place as rows root · (θ − mean), by differences over given distances; None where it is flat."""
     size = problem.base.size
     lower, upper = problem.base.lower, problem.base.upper
-    mean, root = np.zeros(len(by)), np.zeros(len(by))
+    here = sum(s.log_determinant for s in linear.swept)
     still = problem.step(linear, np.zeros(size))
-    for i, h in enumerate(by):
-        found = []
-        # beside a bound both differences are taken inside
-        middle = np.clip(place.y[i], lower[i] + h, upper[i] - h) - place.y[i]
-        for way in (middle - h, middle + h):
-            d = np.zeros(size)
-            d[i] = way
-            step = problem.step(linear, d)
-            x = tuple(a - b for a, b in zip(step.x, still.x, strict=True))
-            z = tuple(a - b for a, b in zip(step.z, still.z, strict=True))
-            trial = problem.evaluate(*problem.moved(place, step._replace(x=x, z=z)))
-            swept = problem.linearise(trial).swept
-            found.append(sum(s.log_determinant for s in swept))
-        low, high = found
-        slope = (high - low) / (2 * h)
-        bend = (high + low - 2 * here) / h**2 if middle == 0.0 else 0.0
-        least = 1e-4 * float(np.sum(linear.triangle[:, i] ** 2))
-        bend = max(bend, least, 1e-300)
-        root[i] = np.sqrt(bend)
-        mean[i] = place.y[i] - slope / bend
-    return mean, root
+
+    def at(i: int, way: float) -> float:
+        d = np.zeros(size)
+        d[i] = way
+        step = problem.step(linear, d)
+        x = tuple(a - b for a, b in zip(step.x, still.x, strict=True))
+        z = tuple(a - b for a, b in zip(step.z, still.z, strict=True))
+        trial = problem.evaluate(*problem.moved(place, step._replace(x=x, z=z)))
+        return sum(s.log_determinant for s in problem.linearise(trial).swept)
+
+    # beside a bound both differences are taken inside
+    middle = np.clip(place.y[: len(by)], lower[: len(by)] + by, upper[: len(by)] - by) - place.y[: len(by)]
+    high = np.array([at(i, middle[i] + h) for i, h in enumerate(by)])
+    told = np.linalg.norm(linear.triangle[:, : len(by)], axis=0)
+    if np.all(np.abs(high - here) / (middle + by) <= NOTHING * told):
+        return None
+    low = np.array([at(i, middle[i] - h) for i, h in enumerate(by)])
+    slope = (high - low) / (2 * by)
+    bend = np.where(middle == 0.0, (high + low - 2 * here) / by**2, 0.0)
+    bend = np.maximum(bend, np.maximum(1e-4 * told**2, 1e-300))
+    return place.y[: len(by)] - slope / bend, np.sqrt(bend)
 
 
 def most_likely(
