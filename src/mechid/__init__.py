@@ -23,7 +23,7 @@ from mechid.dynamics.spook import Spook
 from mechid.dynamics.trajectory import Trajectory
 from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError, SimulationError
-from mechid.estimate.experiment import LQR, Cost, Experiment, Measured, Start, Tracked
+from mechid.estimate.experiment import LQR, Condition, Cost, Experiment, Measured, Start, Tracked
 from mechid.estimate.fit import Fit
 from mechid.estimate.simulation_error import simulation_error
 from mechid.estimate.solvers.lbfgsb import LBFGSB
@@ -43,6 +43,7 @@ __all__ = [
     "LBFGSB",
     "LQR",
     "Channel",
+    "Condition",
     "Cost",
     "Experiment",
     "Fit",

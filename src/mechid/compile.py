@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,3 +91,22 @@ def _options(once: bool) -> dict[str, Any] | None:
 
     wanted = CPU_OPTIONS | (ONCE if once else {})
     return wanted if known(wanted) else {k: v for k, v in wanted.items() if known({k: v})}
+
+
+def register(kind: type, data: Sequence[str], meta: Sequence[str] = ()) -> None:
+    """A dataclass as a tree whose leaves are some of its fields; others are known while compiling.
+
+    `jax.tree_util.register_dataclass` holds trees of different classes for equal where their fields are, so that a
+    program compiled for one sensor could be called for another; here the class itself is part of what is compared.
+    """
+
+    def flatten(x: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+        return tuple(getattr(x, name) for name in data), (kind, *(getattr(x, name) for name in meta))
+
+    def unflatten(known: tuple[Any, ...], leaves: Any) -> Any:
+        new = object.__new__(kind)
+        for name, value in zip((*data, *meta), (*leaves, *known[1:]), strict=True):
+            object.__setattr__(new, name, value)
+        return new
+
+    jax.tree_util.register_pytree_node(kind, flatten, unflatten)

@@ -16,6 +16,8 @@ import mechid
 from mechid import MechidError, Variational, simulate
 from mechid import compile as compiling
 from mechid.dynamics import march
+from mechid.dynamics.forms import Forward, TwoImpulses
+from mechid.dynamics.sensors import joint_force, joint_velocity
 from mechid.studies import mechanisms
 
 FLAG = "xla_cpu_small_while_loop_byte_threshold"
@@ -148,3 +150,17 @@ def test_one_kernel_gives_the_same_motion():
     assert np.ptp(np.array(q), axis=0).max() > 0.5
     assert np.abs(np.array(q) - other_q).max() < 1e-10
     assert np.abs(np.array(p) - other_p).max() < 1e-10
+
+
+def test_trees_of_different_classes_are_told_apart():
+    """Programs are kept by the trees that they were compiled for."""
+    pendulum = mechanisms.pendulum()
+    made = [make(pendulum, "hinge") for make in (joint_velocity, joint_force)]
+    structures = [jax.tree.structure(s) for s in made]
+    assert structures[0] != structures[1]
+    for structure, sensor in zip(structures, made, strict=True):
+        again = jax.tree.unflatten(structure, jax.tree.leaves(sensor))
+        assert type(again) is type(sensor)
+        assert list(again.index) == list(sensor.index)
+    inner = Variational(0.01)
+    assert jax.tree.structure(Forward(inner)) != jax.tree.structure(TwoImpulses(inner))

@@ -302,6 +302,32 @@ def test_a_heavier_row_has_smaller_errors():
     assert second[1] > 30.0 * second[0]
 
 
+def test_errors_of_states_are_those_of_impulses_where_all_is_linear():
+    experiment, E = pushed(PRIOR, impulses=0.01), midpoint_rule().E
+    free = freed(WHEEL, "hinge.damping", start=0.5)
+    kappa = 1e4
+    by_impulses, by_states = (
+        joint(
+            WHEEL, STEPPER, experiment, free, TIGHT, state_errors=form, state_error_weight=w, marginal=False
+        )
+        for form, w in (("impulses", kappa), ("states", kappa * np.linalg.inv(E @ E.T)))
+    )
+    # E holds the damping, which makes the difference: errors of impulses are so small that it hardly counts
+    assert by_states.values == pytest.approx(by_impulses.values, rel=1e-3)
+    links = [f.extra["solution"].place.links[0] for f in (by_impulses, by_states)]
+    assert links[1].errors == pytest.approx(links[0].errors @ E.T, abs=1e-2 * np.abs(links[1].errors).max())
+    assert np.asarray(by_states.covariance) == pytest.approx(np.asarray(by_impulses.covariance), rel=1e-2)
+
+
+def test_forms_of_state_errors_that_are_chosen_a_weight():
+    for form in ("two-impulses", "states"):
+        found = fitted(state_errors=form)
+        assert found.converged
+        for name, truth in (("rod.mass", 1.0), ("hinge.damping", 0.1)):
+            p = found.parameters[name]
+            assert abs(p.value - truth) < 4.0 * p.std
+
+
 def test_an_exact_model_leaves_nothing_for_state_errors():
     """The log is of the same model and step: the weight is the largest that is looked for."""
     found = fitted(free=NEARLY)
@@ -320,7 +346,7 @@ def test_the_weight_of_impulses_on_a_linear_mechanism():
     impulse = 0.02
     base, guess = nothing_free(pushed(OPEN, impulse))
     y = np.concatenate([guess.q[0], guess.v[0]])
-    found = most_likely(base, LevenbergMarquardt(), y, (guess.motion,), 2)
+    found = most_likely(base, LevenbergMarquardt(), y, (guess.motion,), np.eye(2))
     assert 1 / 3 < found.weight * impulse**2 < 3
     best = max(found.tried, key=lambda t: t.log_likelihood)
     assert found.weight == pytest.approx(10.0**best.log_weight)
@@ -515,9 +541,13 @@ REFUSED = {
         lambda: fitted(state_error_weight=[[1.0, 2.0], [2.0, 1.0]]),
         "state_error_weight must be a positive definite matrix.",
     ),
+    "form of state errors": (
+        lambda: fitted(state_errors="forces"),
+        "There are no state_errors 'forces'; valid: impulses, two-impulses, states.",
+    ),
     "method": (
         lambda: fitted(full_discretization, method="newton"),
-        "There is no method 'newton' of full discretisation; valid: sqp, augmented-lagrangian.",
+        "There is no method 'newton' of full discretisation; valid: sqp, augmented-lagrangian, ipopt.",
     ),
     "feedback": (
         lambda: fitted(experiments=swung(feedback=Tracked({"hinge": "q"}))),

@@ -47,6 +47,7 @@ start = {q = {hinge = "q"}, q_std = "free", v_std = "free"}
 "hinge.damping" = {start = 0.2, bounds = [0, 5]}
 """
 EXACT = STUDY.replace('"joint"\nstate_error_weight = 1e9', '"full-discretization"')
+BARRIER = EXACT.replace('"full-discretization"', '"full-discretization"\nmethod = "ipopt"')
 TRUTH = {"rod.mass": 1.0, "hinge.damping": 0.1}
 ARM = Path(__file__).parent.parent.parent / "examples" / "arm"
 
@@ -118,6 +119,12 @@ MISTAKES = {
         3,
         "'state_error_weight' must be a number > 0, not 'a'.",
     ),
+    "method of another estimator": (
+        3,
+        'method = "sqp"',
+        3,
+        "method belongs to estimator 'full-discretization', not to 'joint'.",
+    ),
     "segments": (3, "segments = 2", 3, "segments belong to estimator 'simulation-error', not to 'joint'."),
     "solver": (
         4,
@@ -146,9 +153,32 @@ def test_mistakes_are_told_with_their_line(fit, folder, case):
     assert not (folder / "mistaken").exists()
 
 
+METHODS = {
+    '"newton"': "There is no method named 'newton'. Valid: sqp, augmented-lagrangian, ipopt.",
+    '"ipotp"': "There is no method named 'ipotp'. Did you mean ipopt? Valid: sqp, augmented-lagrangian, ipopt.",
+    "2": "'method' must be a text, not 2.",
+}
+
+
+@pytest.mark.parametrize("value", METHODS)
+def test_a_wrong_method_is_told(fit, folder, value):
+    done = fit("--out", folder / "mistaken", study=BARRIER.replace('"ipopt"', value))
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"mechid: {folder / 'study.toml'}, line 3: {METHODS[value]}\n"
+
+
+def test_a_study_without_the_extra_is_told(fit, folder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "casadi", None)
+    done = fit("--out", folder / "lacking", study=BARRIER)
+    assert done.code == 2
+    told = "Method 'ipopt' needs the extra: pip install 'mechid[ipopt]'."
+    assert done.err == f"mechid: {folder / 'study.toml'}: {told}\n"
+    assert not (folder / "lacking").exists()
+
+
 @pytest.mark.parametrize("estimator", ["joint", "full-discretization"])
 def test_what_the_estimator_is_given(fit, folder, monkeypatch, estimator):
-    """The study's mechanism, solver and weight; every iteration is kept in a file before the next one begins."""
+    """The study's mechanism, solver, weight, method; every iteration is kept in a file before the next begins."""
     seen = []
 
     def noted(mechanism, stepper, experiments, free, solver, *, begin, progress, **options):
@@ -159,13 +189,13 @@ def test_what_the_estimator_is_given(fit, folder, monkeypatch, estimator):
         raise MechidError("Enough.")
 
     monkeypatch.setattr(job, estimator.replace("-", "_"), noted)
-    study = STUDY if estimator == "joint" else EXACT
+    study = STUDY if estimator == "joint" else BARRIER
     study = study.replace("[stepper]", "[solver]\nmax_iterations = 7\n\n[stepper]")
     out = folder / f"given-{estimator}"
     done = fit("--out", out, "--no-plot", study=study)
     assert (done.code, done.err) == (2, f"mechid: {folder / 'study.toml'}: Enough.\n")
     assert f"2 free parameters, 1 log, {estimator}" in done.out
-    options = {"state_error_weight": 1e9} if estimator == "joint" else {}
+    options = {"state_error_weight": 1e9} if estimator == "joint" else {"method": "ipopt"}
     assert seen == [("pendulum", 0.01, 1, tuple(TRUTH), 7, options)]
     kept = json.loads((folder / f"given-{estimator}-unfinished" / "checkpoint.json").read_text())
     assert kept["names"] == [*TRUTH, "run: q(hinge)", "run: v(hinge)"]
@@ -195,9 +225,9 @@ def interrupt_after(number, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("estimator", ["joint", "full-discretization"])
+@pytest.mark.parametrize("estimator", ["joint", "full-discretization", "ipopt"])
 def test_what_is_found_and_written_and_how_it_resumes(fit, tmp_path, monkeypatch, estimator):
-    study = STUDY if estimator == "joint" else EXACT
+    study = {"joint": STUDY, "ipopt": BARRIER}.get(estimator, EXACT)
     done = fit("--out", tmp_path / "whole", "--json", "--no-plot", study=study)
     assert done.code == 0, done.err
     whole = json.loads(done.out)

@@ -44,8 +44,8 @@ start = {q = {hinge = "q"}, q_std = "free"}
 "hinge.damping" = {start = 0.2, bounds = [0, 5]}
 """
 TOP = (
-    "Valid: model, actuators, estimator, state_error_weight, segments, out, stepper, solver, log, parameters, "
-    "limit."
+    "Valid: model, actuators, estimator, state_error_weight, method, segments, out, stepper, solver, log, "
+    "parameters, limit."
 )
 
 
@@ -75,8 +75,8 @@ MISTAKES = [
         1,
         'modell = "pendulum.urdf"',
         1,
-        "There is no key of the study named 'modell'. Did you mean model? Valid: model, actuators, "
-        "estimator, state_error_weight, segments, out, stepper, solver, log, parameters, limit.",
+        "There is no key of the study named 'modell'. Did you mean model or method? Valid: model, actuators, "
+        "estimator, state_error_weight, method, segments, out, stepper, solver, log, parameters, limit.",
     ),
     (1, "model = 3", 1, "'model' must be a text, not 3."),
     (
@@ -108,7 +108,7 @@ MISTAKES = [
         "[steper]",
         3,
         "There is no key of the study named 'steper'. Did you mean stepper or solver? Valid: model, "
-        "actuators, estimator, state_error_weight, segments, out, stepper, solver, log, parameters, limit.",
+        "actuators, estimator, state_error_weight, method, segments, out, stepper, solver, log, parameters, limit.",
     ),
     (4, 'dt = "0.01"', 4, "'dt' must be a number > 0, not '0.01'."),
     (4, "dt = 0", 4, "'dt' must be a number > 0, not 0."),
@@ -324,6 +324,31 @@ MISTAKES = [
     (12, 'measured = [{joint = "hinge", channels = "q", std = 0}]', 12, "'std' must be a number > 0, not 0."),
     (
         12,
+        'measured = [\n  {joint = "hinge", channels = "q", covariance = 1e-4},\n]',
+        13,
+        "'covariance' must be a list of lists of numbers, not 0.0001.",
+    ),
+    (
+        12,
+        'measured = [\n  {position = "rod", channels = ["q", "q", "q"], covariance = [[1, 0, 0], [0, 1]]},\n]\n'
+        'units = {q = "m"}',
+        13,
+        "'covariance' must be a list of 3 numbers, not [0, 1].",
+    ),
+    (
+        12,
+        'measured = [{joint = "hinge", channels = "q", covariance = [[-1]]}]',
+        12,
+        "The covariance of q is not positive definite.",
+    ),
+    (
+        12,
+        'measured = [{joint = "hinge", channels = "q", std = 1, covariance = [[1]]}]',
+        12,
+        "The noise of q is given twice, as std and as covariance: give one of them.",
+    ),
+    (
+        12,
         'measured = [{joint = "hinge", velocity = "hinge", channels = "q"}]',
         12,
         "A measurement needs one of joint, velocity, force, position, frame_velocity, pose, reaction; "
@@ -340,7 +365,7 @@ MISTAKES = [
         'measured = [{joints = "hinge", channels = "q"}]',
         12,
         "There is no key of 'measured' named 'joints'. Did you mean joint? Valid: joint, velocity, force,"
-        " position, frame_velocity, pose, reaction, channels, std.",
+        " position, frame_velocity, pose, reaction, channels, std, covariance.",
     ),
     (
         13,
@@ -398,7 +423,7 @@ MISTAKES = [
         "[parameter]",
         15,
         "There is no key of the study named 'parameter'. Did you mean parameters? Valid: model, "
-        "actuators, estimator, state_error_weight, segments, out, stepper, solver, log, parameters, limit.",
+        "actuators, estimator, state_error_weight, method, segments, out, stepper, solver, log, parameters, limit.",
     ),
     (16, "", 15, 'No parameter is free: name at least one, "elbow.damping" = {start = 0.1}.'),
     (
@@ -539,6 +564,21 @@ def test_a_study_that_is_not_utf8(folder, monkeypatch, capsys):
         "mechid: 'study.toml' is not UTF-8 text: byte 9 is not.\n",
         2,
     )
+
+
+def test_a_covariance(folder):
+    rows = "[[4e-4, 1e-4, 0], [1e-4, 9e-4, 0], [0, 0, 1e-4]]"
+    text = STUDY.replace(
+        'measured = [{joint = "hinge", channels = "q", std = 1e-3}]',
+        f'measured = [{{position = "rod", channels = ["x", "y", "z"], covariance = {rows}}}]\n'
+        'columns = {x = "q", y = "q", z = "q", q = "q", u = "u"}\nunits = {x = "m", y = "m", z = "m"}',
+    )
+    assert text != STUDY
+    (folder / "study.toml").write_text(text)
+    (experiment,) = read_study(folder / "study.toml").experiments
+    (measured,) = experiment.measured
+    np.testing.assert_allclose(measured.noise, [0.02, 0.03, 0.01])
+    np.testing.assert_allclose(measured.covariance, [[4e-4, 1e-4, 0], [1e-4, 9e-4, 0], [0, 0, 1e-4]])
 
 
 def test_everything_that_a_study_can_say(folder):

@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mechid.compile import register
 from mechid.dynamics.linear import decomposed
 from mechid.dynamics.model import Model
 from mechid.dynamics.newton import Evaluated, newton
@@ -67,7 +68,7 @@ class BDF(Stepper):
 
     def rows(self, model: Model) -> tuple[RowKind, ...]:
         n = model.nq
-        return (RowKind.HARD,) * n + (RowKind.DYNAMIC,) * n + (RowKind.HARD,) * model.nc
+        return (RowKind.KINEMATIC,) * n + (RowKind.DYNAMIC,) * n + (RowKind.HARD,) * model.nc
 
     def check(self, model: Model, steps: int) -> None:
         super().check(model, steps)
@@ -89,6 +90,9 @@ class BDF(Stepper):
 
     def velocities(self, model: Model, x: State, u: Array, driven: Array) -> Array:
         return x.v
+
+    def inertia(self, model: Model, x: State) -> Array:
+        return model.mass_matrix(x.q)
 
     def coefficients(self, k: Array) -> Array:
         """α oldest first over window + 1 states: of order k + 1 while there are too few past ones."""
@@ -145,8 +149,4 @@ class BDF(Stepper):
         return State(extrapolate(history.q, known), history.v[-1]), extrapolate(zs, known - 1)
 
 
-jax.tree_util.register_dataclass(
-    BDF,
-    data_fields=["dt", "absolute_tolerance", "relative_tolerance"],
-    meta_fields=["order"],
-)
+register(BDF, ["dt", "absolute_tolerance", "relative_tolerance"], ["order"])

@@ -22,11 +22,13 @@ from mechid.dynamics.course import Stretch
 from mechid.dynamics.linear import SMALL, factorise, solve
 from mechid.dynamics.linearization import on_all_cores, pieces
 from mechid.dynamics.model import Model
-from mechid.dynamics.stepper import RowKind, Stepper, moved_by
+from mechid.dynamics.stepper import Blocks, RowKind, Stepper, moved_by, parameter_count
 from mechid.dynamics.tree import Array
 
 MOVED = 512
 """states a call of a compiled program"""
+NEAR = 0.02
+"""of a step: what is no longer linear in it is told from differences over this part"""
 
 
 class Intervals(NamedTuple):
@@ -45,16 +47,30 @@ def dynamic_rows(stepper: Stepper, model: Model) -> np.ndarray:
 
 def interval_residuals(stepper: Stepper, model: Model, stretch: Stretch) -> np.ndarray:
     """(N, rows) residuals of all intervals."""
-    found = on_all_cores(lambda p: _residuals(stepper, model, p[0]), pieces(stepper, stretch))
+    found = on_all_cores(lambda p: _residuals(stepper, model, p[0][:5]), pieces(stepper, stretch))
     return np.concatenate([np.asarray(r)[:count] for (_, count), r in found])
 
 
 def linear_intervals(stepper: Stepper, model: Model, tangent: Any, stretch: Stretch) -> Intervals:
     """What the linearised residuals leave of each next state."""
-    found = on_all_cores(lambda p: _linear(stepper, model, tangent, p[0]), pieces(stepper, stretch))
-    parts = [[np.asarray(a)[:count] for a in out] for (_, count), out in found]
-    M, Z = (np.concatenate(column) for column in zip(*parts, strict=True))
+    found = on_all_cores(lambda p: _linear(stepper, model, tangent, p[0][:5]), pieces(stepper, stretch))
+    columns = (
+        len(dynamic_rows(stepper, model)) + stepper.window * stepper.nx(model) + parameter_count(tangent)
+    )
+    M, Z = (np.empty((stretch.steps, n, columns + 1)) for n in (stepper.nx(model), stepper.nz(model)))
+    first = 0
+    for (_, count), out in found:
+        for whole, part in zip((M, Z), out, strict=True):
+            whole[first : first + count] = np.asarray(part)[:count]
+        first += count
     return Intervals(M, Z)
+
+
+def interval_blocks(stepper: Stepper, model: Model, tangent: Any, stretch: Stretch) -> Blocks:
+    """(N, …) residuals of all intervals and their partial derivatives, nothing solved for."""
+    found = on_all_cores(lambda p: _blocks(stepper, model, tangent, p[0]), pieces(stepper, stretch))
+    parts = [[np.asarray(a)[:count] for a in out] for (_, count), out in found]
+    return Blocks(*(np.concatenate(column) for column in zip(*parts, strict=True)))  # type: ignore[arg-type]
 
 
 def moved(
@@ -85,42 +101,56 @@ def moved(
 
 @jit
 def _moved(stepper: Stepper, model: Model, new: Model, slopes: list[Any], rows: Any) -> Any:
+    at_numbers, numbers = moved_by(lambda m: m, model, slopes)
+    _, final = moved_by(lambda m: m, new, slopes)
+    along = [s for s in slopes if s is not None]
+    parts = jnp.array([-NEAR, NEAR, 0.0, 1.0])
+
+    def slope(values: Array) -> Array:
+        return (values[1] - values[0]) / (2.0 * NEAR)
+
     def one(now: Any) -> Any:
         x, d, u, t = now
-        if not any(s is not None for s in slopes):
-            return stepper.retract(x, d)
-        _, numbers = moved_by(lambda m: m, model, slopes)
-        along = [s for s in slopes if s is not None]
-        still, driven = jnp.zeros_like(d), jnp.zeros(model.driven.shape[0])
+        driven = jnp.zeros(model.driven.shape[0])
 
-        def seen(d: Array, numbers: list[Array]) -> tuple[Array, Array]:
-            def of_model(m: Model) -> tuple[Array, Array]:
-                y = stepper.retract(x, d)
-                return stepper.positions(m, y), stepper.velocities(m, y, u, driven)
+        def seen(part: Array) -> tuple[Array, Array]:
+            m = at_numbers([n + part * s for n, s in zip(numbers, along, strict=True)])
+            y = stepper.retract(x, part * d)
+            return stepper.positions(m, y), stepper.velocities(m, y, u, driven)
 
-            return moved_by(of_model, model, slopes)[0](numbers)
+        qs, vs = jax.vmap(seen)(parts[:3])
+        q, v, dq, dv = qs[2], vs[2], slope(qs), slope(vs)
 
-        (q, v), (dq, dv) = jax.jvp(seen, (still, numbers), (d, along))
-        first = stepper.initial(model, q, v, u, t)
+        def state(part: Array, numbers: list[Array]) -> Any:
+            return stepper.initial(at_numbers(numbers), q + part * dq, v + part * dv, u, t)
 
-        def state(q: Array, v: Array, numbers: list[Array]) -> Array:
-            of_model = moved_by(
-                lambda m: stepper.local(first, stepper.initial(m, q, v, u, t)), model, slopes
-            )[0]
-            return of_model(numbers)
-
-        linear = jax.jvp(state, (q, v, numbers), (dq, dv, along))[1]
-        bend = stepper.local(first, stepper.initial(new, q + dq, v + dv, u, t)) - linear
+        line = [n + jnp.multiply.outer(parts[:3], s) for n, s in zip(numbers, along, strict=True)]
+        path = [jnp.concatenate([p, f[None]]) for p, f in zip(line, final, strict=True)]
+        states = jax.vmap(state)(parts, path)
+        first = jax.tree.map(lambda a: a[2], states)
+        gaps = jax.vmap(lambda y: stepper.local(first, y))(states)
+        bend = gaps[3] - slope(gaps)
         return stepper.retract(x, d + jnp.where(jnp.isfinite(bend), bend, 0.0))
 
+    if not stepper.products or not along:
+        return jax.vmap(lambda now: stepper.retract(now[0], now[1]))(rows)
     return jax.vmap(one)(rows)
 
 
 @jit
 def _residuals(stepper: Stepper, model: Model, rows: tuple[Any, ...]) -> Array:
     def one(now: tuple[Any, ...]) -> Array:
-        xs, z, u, t, k, _, _ = now
+        xs, z, u, t, k = now
         return stepper.residual(xs, z, u, t, k, model)
+
+    return jax.vmap(one)(rows)
+
+
+@jit
+def _blocks(stepper: Stepper, model: Model, tangent: Any, rows: tuple[Any, ...]) -> Blocks:
+    def one(now: tuple[Any, ...]) -> Blocks:
+        xs, z, u, t, k, _, _ = now
+        return stepper.linearize(xs, z, u, t, k, model, tangent)
 
     return jax.vmap(one)(rows)
 
@@ -134,7 +164,7 @@ def _linear(stepper: Stepper, model: Model, tangent: Any, rows: tuple[Any, ...])
     errors[chosen, np.arange(len(chosen))] = 1.0
 
     def one(now: tuple[Any, ...]) -> tuple[Array, Array]:
-        xs, z, u, t, k, _, _ = now
+        xs, z, u, t, k = now
         by = stepper.linearize(xs, z, u, t, k, model, tangent)
         known = jnp.concatenate([errors, *(-x for x in by.x[:-1]), -by.theta, -by.r[:, None]], -1)
         solved = solve(factorise(jnp.concatenate([by.x[-1], by.z], -1)), known)

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from mechid.dynamics.tree import Array, take
 
@@ -84,6 +85,7 @@ def _triangle(lu: Array, columns: Array, *, lower: bool, transposed: bool = Fals
     )
 
 
+@jax.custom_batching.custom_vmap
 def _inverse(matrix: Array) -> Array:
     """Gauss–Jordan in place, two pivots at a time: each pair is two exchanges of rows and one rank-two update.
 
@@ -129,3 +131,32 @@ def _inverse(matrix: Array) -> Array:
     # a inverts P A: its columns stand in the order of the exchanged rows
     place = jnp.sum(jnp.where(order[None] == number[:, None], number[None], 0), 1)
     return take(a.T, place).T[:size, :size]
+
+
+@_inverse.def_vmap
+def _inverses(axis_size: int, in_batched: Any, matrices: Array) -> tuple[Array, bool]:
+    return jax.vmap(_masked_inverse)(matrices), True
+
+
+def _masked_inverse(matrix: Array) -> Array:
+    """The same for one of many, a pivot at a time: rows and columns are told by masks, as slices would differ."""
+    number = np.arange(matrix.shape[0])
+
+    def eliminate(k: Array, state: tuple[Array, Array]) -> tuple[Array, Array]:
+        a, order = state
+        here = number == k
+
+        def at(mask: Array, values: Array) -> Array:
+            return jnp.sum(jnp.where(mask, values, 0), -1)
+
+        column = at(here, a)
+        there = number == jnp.argmax(jnp.where(number >= k, jnp.abs(column), -1.0))
+        row, moved = at(there, a.T), at(here, a.T)
+        c = jnp.where(here, -1.0, jnp.where(there, at(here, column), column))
+        r = jnp.where(here, 1.0, row) / at(here, row)
+        rest = jnp.where(here[:, None] | here, 0.0, jnp.where(there[:, None], moved, a))
+        order = jnp.where(here, at(there, order), jnp.where(there, at(here, order), order))
+        return rest - c[:, None] * r, order
+
+    a, order = jax.lax.fori_loop(0, matrix.shape[0], eliminate, (matrix, number))
+    return a @ jnp.where(order[:, None] == number, 1.0, 0.0)

@@ -17,7 +17,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -233,16 +233,23 @@ def _linearised(stepper: Stepper, model: Model, tangent: Any, pieces: Iterable[A
 
 def on_all_cores(function: Callable[[Any], Any], pieces: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
     """Each piece with the function of it, in turn. Every core works ahead by one piece, so memory is bounded."""
-    cores = os.cpu_count() or 1
     waiting: deque[tuple[Any, Future[Any]]] = deque()
-    with ThreadPoolExecutor(cores) as pool:
-        for piece in pieces:
-            waiting.append((piece, pool.submit(lambda p: jax.block_until_ready(function(p)), piece)))
-            if len(waiting) > cores:
-                done, result = waiting.popleft()
-                yield done, result.result()
-        for done, result in waiting:
+    for piece in pieces:
+        waiting.append((piece, _pool().submit(lambda p: jax.block_until_ready(function(p)), piece)))
+        if len(waiting) > CORES:
+            done, result = waiting.popleft()
             yield done, result.result()
+    for done, result in waiting:
+        yield done, result.result()
+
+
+CORES = os.cpu_count() or 1
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """Threads for pieces; what runs on them asks for no more of them."""
+    return ThreadPoolExecutor(CORES)
 
 
 def _check(trajectory: Trajectory) -> None:

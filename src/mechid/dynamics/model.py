@@ -177,8 +177,12 @@ class TreeModel(ElementArrays):
         )
 
     def mass_matrix(self, q: Array) -> Array:
-        now = tree.motion(self, tree.kinematics(self, q), jnp.zeros_like(q))
-        return tree.lagrangian_hessian(self, now).vv + jnp.diag(self.armature)
+        at = tree.kinematics(self, q)
+
+        def momentum(v: Array) -> Array:
+            return tree.lagrangian_terms(self, tree.motion(self, at, v)).v
+
+        return jax.vmap(momentum)(jnp.eye(q.shape[0])) + jnp.diag(self.armature)
 
     def energy(self, q: Array, v: Array) -> tuple[Array, Array]:
         """Kinetic and potential energy, J."""

@@ -8,6 +8,7 @@ plain numbers it runs in NumPy, so that lowering a mechanism needs no compiler.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import jax
@@ -97,24 +98,15 @@ def prepare(top: Topology, values: Any) -> TreeModel:
         for name, offset, rows, columns in top.blocks
     }
     n = top.axis.shape[0]
-    joint = _poses(xp, part["joint_origin"], part["joint_rotation"], part["joint_tilt"])
-    body = _body_poses(xp, top, joint)
-    frame = _frame_poses(xp, top, part, body)
-    motion = _motion(xp, top, joint, body)
+    shape = _geometry_of(xp, top, part)
     gear, gain, rotor = part["motor"][:, 1], part["motor"][:, 0], part["motor"][:, 2]
-
-    def attached(index: Any, vector: Any, *, point: bool) -> Attached:
-        pose = frame[index]
-        return Attached(top.frame_link[index], _turned(pose, vector) + point * pose[:, :3, 3])
-
-    line_start, line_end = (attached(i, np.zeros((len(i), 3)), point=True) for i in top.line_frames.T)
     return TreeModel(
         jumps=top.jumps,
         ancestry=top.ancestry,
-        motion=motion,
+        motion=shape.motion,
         axis=top.axis,
         revolute=top.revolute,
-        pseudo=_pseudo(xp, top, part["rigid"], body),
+        pseudo=_pseudo(xp, top, part["rigid"], shape.body),
         gravity=part["gravity"][0],
         potential=_summed(xp, (n, 5), top.spring_index, _spring_potential(xp, part["spring"])),
         armature=_summed(xp, (n,), top.motor_index, gear**2 * rotor)
@@ -122,19 +114,77 @@ def prepare(top: Topology, values: Any) -> TreeModel:
         damping=_summed(xp, (n, 2), top.damper_index, part["damper"]),
         motor=_summed(xp, (n, top.nu), (top.motor_index, top.motor_input), gain * gear),
         friction=FrictionRows(top.friction_index, part["friction"]),
-        line_springs=LineSprings(line_start, line_end, part["line_spring"]),
+        line_springs=LineSprings(shape.line_start, shape.line_end, part["line_spring"]),
         wrenches=top.wrenches,
         customs=_customs(top, part["custom"][:, 0]),
-        row_direction=attached(*top.row_direction, point=False),
-        row_to=attached(*top.row_to, point=True),
-        row_start=attached(*top.row_start, point=True),
+        row_direction=shape.row_direction,
+        row_to=shape.row_to,
+        row_start=shape.row_start,
         coupling_index=top.coupling_index,
         coupling=part["coupling"],
         drive_index=top.drive_index,
         frame_link=top.frame_link,
-        frame_pose=frame,
-        maximal=_maximal(xp, top.maximal, motion[0]),
+        frame_pose=shape.frame,
+        maximal=shape.maximal,
         functions=top.functions,
+    )
+
+
+class Geometry(NamedTuple):
+    """What follows from the poses of joints and frames alone."""
+
+    body: Any
+    frame: Any
+    motion: Any
+    line_start: Attached
+    line_end: Attached
+    row_direction: Attached
+    row_to: Attached
+    row_start: Attached
+    maximal: Maximal
+
+
+POSES = tuple(f"{what}_{part}" for what in ("joint", "frame") for part in ("origin", "rotation", "tilt"))
+"""blocks of values that make the geometry"""
+
+
+def _geometry_of(xp: Any, top: Topology, part: dict[str, Any]) -> Geometry:
+    """Kept where it is made of plain numbers: most parameters leave it alone."""
+    poses = [part[name] for name in POSES]
+    if xp is not np or any(np.iscomplexobj(x) and x.imag.any() for x in poses):
+        return _geometry(xp, top, dict(zip(POSES, poses, strict=True)))
+    return _kept_geometry(_Static(top), tuple(x.real.tobytes() for x in poses))
+
+
+@lru_cache(maxsize=64)
+def _kept_geometry(static: _Static, poses: tuple[bytes, ...]) -> Geometry:
+    top = static.top
+    sizes = {name: (rows, columns) for name, _, rows, columns in top.blocks}
+    part = {k: np.frombuffer(x).reshape(sizes[k]) for k, x in zip(POSES, poses, strict=True)}
+    return _geometry(np, top, part)
+
+
+def _geometry(xp: Any, top: Topology, part: dict[str, Any]) -> Geometry:
+    joint = _poses(xp, part["joint_origin"], part["joint_rotation"], part["joint_tilt"])
+    body = _body_poses(xp, top, joint)
+    frame = _frame_poses(xp, top, part, body)
+    motion = _motion(xp, top, joint, body)
+
+    def attached(index: Any, vector: Any, *, point: bool) -> Attached:
+        pose = frame[index]
+        return Attached(top.frame_link[index], _turned(pose, vector) + point * pose[:, :3, 3])
+
+    line_start, line_end = (attached(i, np.zeros((len(i), 3)), point=True) for i in top.line_frames.T)
+    return Geometry(
+        body,
+        frame,
+        motion,
+        line_start,
+        line_end,
+        row_direction=attached(*top.row_direction, point=False),
+        row_to=attached(*top.row_to, point=True),
+        row_start=attached(*top.row_start, point=True),
+        maximal=_maximal(xp, top.maximal, motion[0]),
     )
 
 

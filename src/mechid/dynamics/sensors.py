@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mechid.compile import register
 from mechid.dynamics.model import Model
 from mechid.dynamics.rotations import (
     conjugate,
@@ -133,9 +133,9 @@ class FunctionSensor(_Plain):
 
 
 for _kind in (JointVelocity, JointForce, FramePosition, FrameVelocity, FramePose, Reaction):
-    jax.tree_util.register_dataclass(_kind, data_fields=["index"], meta_fields=[])
-jax.tree_util.register_dataclass(JointPosition, data_fields=["index", "revolute"], meta_fields=[])
-jax.tree_util.register_dataclass(FunctionSensor, data_fields=[], meta_fields=["function"])
+    register(_kind, ["index"])
+register(JointPosition, ["index", "revolute"])
+register(FunctionSensor, [], ["function"])
 
 
 # By name

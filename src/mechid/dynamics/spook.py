@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mechid.compile import register
 from mechid.dynamics import elements
 from mechid.dynamics import spook_linear as linear
 from mechid.dynamics.loops import Attached, joint_rows
@@ -69,6 +70,7 @@ class Spook(Stepper):
     """s; two steps where None"""
 
     window = 1
+    products = True
     wraps = True
 
     def nx(self, model: TreeModel) -> int:  # type: ignore[override]
@@ -79,7 +81,7 @@ class Spook(Stepper):
 
     def rows(self, model: TreeModel) -> tuple[RowKind, ...]:  # type: ignore[override]
         half = self.nx(model) // 2
-        return (RowKind.DYNAMIC,) * half + (RowKind.HARD,) * (half + self.nz(model))
+        return (RowKind.DYNAMIC,) * half + (RowKind.KINEMATIC,) * half + (RowKind.HARD,) * self.nz(model)
 
     def check(self, model: TreeModel, steps: int) -> None:  # type: ignore[override]
         super().check(model, steps)
@@ -116,6 +118,16 @@ class Spook(Stepper):
         self, model: TreeModel, x: State, u: Array, driven: Array
     ) -> Array:
         return linear.jacobian(_scene(model, x).at)[-model.nq :] @ _stacked(x)
+
+    def inertia(self, model: TreeModel, x: State) -> Array:  # type: ignore[override]
+        """M + Gᵀ Σ⁻¹ G (Marklund, 3.14): joints resist as much as their compliance lets them."""
+        scene, sigma = _scene(model, x), self._rows(model, self.step_size(jnp.asarray(0))).sigma
+        G = linear.jacobian(scene.at)
+        rates = G[-model.nq :]
+        _, slope = joint_rows(model, scene.at.q, jnp.zeros(model.nu))
+        closing = jnp.concatenate([G[: -model.nq], slope @ rates])
+        stiff = jnp.where(sigma > 0.0, 1.0 / jnp.where(sigma > 0.0, sigma, 1.0), 0.0)
+        return _mass_matrix(scene) + (rates.T * model.armature) @ rates + (closing.T * stiff) @ closing
 
     # One step
 
@@ -331,11 +343,7 @@ class Spook(Stepper):
         return by_d, by_u
 
 
-jax.tree_util.register_dataclass(
-    Spook,
-    data_fields=["dt", "compliance", "rotational_compliance", "relaxation_time"],
-    meta_fields=[],
-)
+register(Spook, ["dt", "compliance", "rotational_compliance", "relaxation_time"])
 
 
 class Scene(NamedTuple):

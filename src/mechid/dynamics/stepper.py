@@ -29,7 +29,8 @@ class RowKind(enum.Enum):
     """What a row of the residual is."""
 
     DYNAMIC = "impulse: may be softened by a weight"
-    HARD = "constraint or definition: never softened"
+    KINEMATIC = "how coordinates follow from rates: a definition, softened only as an impulse of its own"
+    HARD = "constraint: never softened"
 
 
 class Outcome(enum.IntEnum):
@@ -156,6 +157,8 @@ class Stepper(abc.ABC):
     """False with set-valued forces"""
     wraps: bool = False
     """angles are read within ±π"""
+    products: bool = False
+    """a state is a product with the model's numbers in it (p = M v)"""
 
     # What a stepper writes
 
@@ -221,6 +224,10 @@ class Stepper(abc.ABC):
     def remember(self, model: Model, x: Any, u: Array) -> Any:
         """What a step to x has computed and the step from x can use again."""
         return ()
+
+    def inertia(self, model: Model, x: Any) -> Array:
+        """Momenta for rates, in the order of the kinematic rows, of a stepper that has such rows."""
+        raise NotImplementedError
 
     def predict(self, history: Any, zs: Array, known: Array) -> tuple[Any, Array]:
         """A guess of the next state and multipliers from the last HISTORY states (oldest first), `known`

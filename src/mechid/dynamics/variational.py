@@ -18,9 +18,9 @@ import operator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 
+from mechid.compile import register
 from mechid.dynamics.linear import Factors, factorise, solve, solve_once, solve_transposed
 from mechid.dynamics.model import Hessians, Model
 from mechid.dynamics.newton import Evaluated, Kept, newton, nothing_kept
@@ -96,6 +96,7 @@ class Variational(Stepper):
     """of the largest momentum of the step"""
 
     window = 1
+    products = True
 
     def __post_init__(self) -> None:
         if self.rule not in RULES:
@@ -301,8 +302,4 @@ def _stacked(*rows: list[Array]) -> Array:
     return jnp.concatenate([jnp.concatenate(row, 1) for row in rows])
 
 
-jax.tree_util.register_dataclass(
-    Variational,
-    data_fields=["dt", "absolute_tolerance", "relative_tolerance"],
-    meta_fields=["rule", "forces"],
-)
+register(Variational, ["dt", "absolute_tolerance", "relative_tolerance"], ["rule", "forces"])

@@ -67,7 +67,7 @@ class Place(NamedTuple):
     cost: float
     """∞ where it cannot be computed"""
     violation: float
-    """Σ |hard rows|"""
+    """Σ |hard rows|, conditions on first states among them"""
 
 
 class Linear(NamedTuple):
@@ -82,6 +82,8 @@ class Linear(NamedTuple):
     starts: tuple[Tangents, ...]
     triangle: np.ndarray
     """(rows, y + 1): cost of a step d, all states at their best, is ½ ‖triangle [d ; 1]‖²"""
+    held: np.ndarray = np.zeros((0, 0))
+    """(rows, y + 1): what conditions on first states demand of it, held [d ; 1] = 0"""
 
 
 class Step(NamedTuple):
@@ -109,16 +111,24 @@ class ChainProblem:
     """means and 1/std of further rows on θ"""
     level: float = 0.0
     """state errors, in parts of what moves a state through its range, that cost as much as one std of a sample"""
+    last: float = np.inf
+    """relative length of the step after which multipliers were last moved"""
 
     @property
     def stepper(self) -> Stepper:
         return self.base.shootings[0].stepper
 
+    def _bound(self, y: np.ndarray) -> Model:
+        """The model for the parameters of y, kept until others are asked for."""
+        key, kept = y[: self.base.free.size].tobytes(), self.base.memory.get("model")
+        if kept is None or kept[0] != key:
+            kept = self.base.memory["model"] = (key, self.base.free.bind(y[: self.base.free.size]))
+        return kept[1]
+
     # Cost
 
     def evaluate(self, y: np.ndarray, motions: tuple[Motion, ...]) -> Place:
-        base, nt = self.base, self.base.free.size
-        model = base.free.bind(y[:nt])
+        base, model = self.base, self._bound(y)
         rows = dynamic_rows(self.stepper, model)
 
         def one(i: int) -> Link | None:
@@ -144,7 +154,7 @@ class ChainProblem:
         """The same place with its cost in this problem's weights."""
         cost = 0.5 * float(np.sum(self.base.prior_residuals(place.y) ** 2))
         cost += 0.5 * float(np.sum(self._believed(place.y)[0] ** 2))
-        violation = 0.0
+        violation = float(np.abs(self.base.held(place.y)).sum())
         for i, link in enumerate(place.links):
             e = (link.errors + self._shift(i, link)) @ self.weight.T
             cost += 0.5 * (float(np.vdot(e, e)) + sum(float(np.vdot(r, r)) for r in link.residuals))
@@ -161,8 +171,11 @@ class ChainProblem:
         return root * (y[:nt] - mean), np.eye(nt, n) * root[:, None]
 
     def openness(self, place: Place) -> float:
-        """Mean size of the hard rows."""
-        return place.violation / max(sum(link.hard.size for link in place.links), 1)
+        """Mean size of the hard rows, or of the conditions on first states where they are larger."""
+        held = np.abs(self.base.held(place.y))
+        rest = place.violation - held.sum()
+        mean = rest / max(sum(link.hard.size for link in place.links), 1)
+        return max(float(mean), float(held.mean()) if len(held) else 0.0)
 
     def _shift(self, i: int, link: Link) -> np.ndarray:
         return np.zeros_like(link.errors) if self.shift is None else self.shift[i]
@@ -183,13 +196,28 @@ class ChainProblem:
 
         found = each(one, range(len(place.links)))
         chains, intervals, swept, starts = zip(*found, strict=True)
-        r, J = base.prior(place.y, list(starts))
+        return self._joined(place, Linear(tangent, chains, intervals, swept, starts, np.zeros((0, 0))))
+
+    def reweighed(self, place: Place, linear: Linear) -> Linear:
+        """What this problem's weights make of a linearisation at the same place."""
+        chains = tuple(
+            c._replace(W=self.weight, shift=self._shift(i, link))
+            for i, (c, link) in enumerate(zip(linear.chains, place.links, strict=True))
+        )
+        return self._joined(place, linear._replace(chains=chains, swept=tuple(each(sweep, chains))))
+
+    def _joined(self, place: Place, linear: Linear) -> Linear:
+        """With the triangle of all that is known of y."""
+        base = self.base
+        r, J = base.prior(place.y, list(linear.starts))
         more, slopes = self._believed(place.y)
         rows = [np.concatenate([J, r[:, None]], 1), np.concatenate([slopes, more[:, None]], 1)]
-        for chain, out, start, at in zip(chains, swept, starts, base.places, strict=True):
+        for chain, out, start, at in zip(
+            linear.chains, linear.swept, linear.starts, base.places, strict=True
+        ):
             rows += [self._wide(chain.sizes, out, start, at)]
-        triangle = np.asarray(np.linalg.qr(np.concatenate(rows), mode="r"))
-        return Linear(tangent, chains, intervals, swept, starts, triangle)
+        held = np.column_stack([base.held_slopes(place.y, list(linear.starts)), base.held(place.y)])
+        return linear._replace(triangle=np.asarray(np.linalg.qr(np.concatenate(rows), mode="r")), held=held)
 
     def _chain(self, i: int, model: Model, tangent: Any, link: Link) -> tuple[Chain, Intervals]:
         s, nt = self.base.shootings[i], self.base.free.size
@@ -201,7 +229,7 @@ class ChainProblem:
         for group, weight in zip(s.groups, weights, strict=True):
             rows = sample_rows(stepper, model, tangent, group, weight, link.stretch, intervals, nt)
             tables.append(_by_interval(rows, group.interval, s.grid.steps))
-        rows = np.concatenate(tables, 1)
+        rows = tables[0] if len(tables) == 1 else np.concatenate(tables, 1)
         return Chain(sizes, intervals.M, rows, self.weight, self._shift(i, link)), intervals
 
     def _wide(self, sizes: Sizes, swept: Swept, start: Tangents, place: slice) -> np.ndarray:
@@ -261,7 +289,7 @@ class ChainProblem:
         return Rows(
             np.concatenate([*r, *(e for e, _ in softly), more]),
             np.concatenate([*J, *(slope for _, slope in softly), slopes]),
-            np.zeros((0, n)),
+            linear.held[:, :n],
             lengths,
             present,
             sum(e.size for e, _ in softly),
@@ -269,9 +297,8 @@ class ChainProblem:
 
     def moved(self, place: Place, step: Step, part: float = 1.0) -> tuple[np.ndarray, tuple[Motion, ...]]:
         """All unknowns after a part of a step, inside their bounds; the first states follow from y."""
-        free, nt = self.base.free, self.base.free.size
         y = within(self.base, place.y + part * step.d)
-        new = free.bind(y[:nt])
+        new = self._bound(y)
         slopes = [None if s is None else part * s for s in step.slopes]
         motions = []
         for s, link, dx, dz in zip(self.base.shootings, place.links, step.x, step.z, strict=True):
@@ -319,6 +346,8 @@ def stretched(s: Shooting, motion: Motion) -> Stretch:
 def _by_interval(rows: np.ndarray, interval: np.ndarray, steps: int) -> np.ndarray:
     """(steps, slots · c, columns): rows of the samples that lie in each interval, zeros where there are fewer."""
     _, c, columns = rows.shape
+    if np.array_equal(interval, np.arange(steps)):
+        return rows
     slot = _slots(interval)
     table = np.zeros((steps, int(slot.max(initial=-1)) + 1, c, columns))
     table[interval, slot] = rows

@@ -22,11 +22,15 @@ from numpy.typing import ArrayLike
 from mechid.data.log import Log
 from mechid.dynamics.sensors import Sensor
 from mechid.errors import MechidError, choices
-from mechid.model.geometry import Array, finite
+from mechid.model.geometry import Array, finite, numeric
 from mechid.model.mechanism import Mechanism
 
 HOLDS = ("zero-order", "midpoint", "mean")
 """how an input's samples become one value a step: the last one before it, the value in its middle, its mean"""
+ALIKE = 1e-9
+"""of the standard deviations: entries of a covariance on both sides of its diagonal may differ so much"""
+DEFINITE = 1e-12
+"""smallest eigenvalue of a correlation matrix"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +42,9 @@ class Measured:
     """a name for each of the sensor's values, in its order"""
     std: float | Sequence[float] | None = None
     """standard deviation of the noise, in the channel's SI unit, for all or for each; None: estimated"""
+    covariance: ArrayLike | None = None
+    """(c, c) of the noise, where it is correlated between the channels, in the place of std; the product of two
+    channels' SI units"""
 
     def __post_init__(self) -> None:
         given: Any = self.channels if isinstance(self.channels, list | tuple) else (self.channels,)
@@ -50,15 +57,79 @@ class Measured:
             std = finite(self.std, shape, f"The std of {choices(names)}")  # type: ignore[arg-type]
             if np.any(std <= 0.0):
                 raise MechidError(f"The std of {choices(names)} must be > 0, not {self.std}.")
+        if self.covariance is not None:
+            if self.std is not None:
+                raise MechidError(
+                    f"The noise of {choices(names)} is given twice, as std and as covariance: give one of them."
+                )
+            object.__setattr__(self, "covariance", _covariance(self.covariance, names))
 
     @property
     def noise(self) -> Array | None:
         """A standard deviation for each channel, or None."""
+        if self.covariance is not None:
+            return np.sqrt(np.diag(np.asarray(self.covariance)))
         return None if self.std is None else np.broadcast_to(np.asarray(self.std, float), len(self.channels))
+
+    @property
+    def correlation(self) -> Array | None:
+        """(c, c) of the noise between channels; None where there is none."""
+        std = self.noise
+        if self.covariance is None or std is None:
+            return None
+        C = np.asarray(self.covariance) / np.outer(std, std)
+        np.fill_diagonal(C, 1.0)
+        return None if np.array_equal(C, np.eye(len(C))) else C
+
+
+def _covariance(given: ArrayLike, names: tuple[str, ...]) -> Array:
+    what = f"The covariance of {choices(names)}"
+    C = finite(given, (len(names), len(names)), what)
+    size = np.abs(np.diag(C))
+    if np.any(np.abs(C - C.T) > ALIKE * np.sqrt(np.outer(size, size))):
+        raise MechidError(f"{what} is not symmetric.")
+    C = (C + C.T) / 2
+    std = np.sqrt(size)
+    if np.any(np.diag(C) <= 0.0) or np.linalg.eigvalsh(C / np.outer(std, std))[0] < DEFINITE:
+        raise MechidError(f"{what} is not positive definite.")
+    return C
 
 
 Known = float | str
 """a standard deviation; 0 or "known": exactly known; ∞ or "free": unknown"""
+
+
+@dataclass(frozen=True, eq=False)
+class Condition:
+    """What the first state must fulfil: residual(q, v, model) = 0.
+
+        Condition("hangs still", lambda q, v, model: model.force_balance(q, 0 * v, 0 * v, jnp.zeros(model.nu), 0.0))
+
+    It ties what is unknown of the first state to the parameters, or to itself. What is held by the start's
+    standard deviations stays held: leave free what the condition is to determine.
+    """
+
+    name: str
+    residual: Callable[[Any, Any, Any], Any]
+    """of the first coordinates (rad, m), their rates (rad/s, m/s) and the model with its parameters; in jax.numpy,
+    a number or a vector in SI units"""
+    std: float | Sequence[float] | None = None
+    """how closely it is held, in the residual's SI unit, for all its values or for each; None: exactly, which
+    needs LevenbergMarquardt. A std far below what the data tell makes the search slow: hold it exactly instead"""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise MechidError(f"A condition needs a name, not {self.name!r}.")
+        if not callable(self.residual):
+            raise MechidError(
+                f"The residual of condition '{self.name}' must be a function of (q, v, model), not "
+                f"{self.residual!r}."
+            )
+        if self.std is not None:
+            what = f"The std of condition '{self.name}'"
+            shape = np.shape(numeric(self.std, what))  # type: ignore[arg-type]
+            if len(shape) > 1 or np.any(finite(self.std, shape, what) <= 0.0):  # type: ignore[arg-type]
+                raise MechidError(f"{what} must be > 0, one number or one for each value, not {self.std}.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +138,7 @@ class Start:
 
     Values by name or in order, 0 where absent. Standard deviations by name, or one for all: 0 or "known" holds a
     value, "free" leaves it open, a number in between is a prior. Where loops are closed, as many coordinates as
-    they determine follow from the others, the least known ones first.
+    they determine follow from the others, the least known ones first. Conditions say what else must hold.
     """
 
     q: Mapping[str, float] | ArrayLike | None = None
@@ -76,6 +147,21 @@ class Start:
     """rad/s or m/s"""
     q_std: Mapping[str, Known] | Known = 0.0
     v_std: Mapping[str, Known] | Known = 0.0
+    conditions: Sequence[Condition] | Condition = ()
+
+    def __post_init__(self) -> None:
+        given: Any = self.conditions
+        conditions = tuple(given) if isinstance(given, list | tuple) else (given,)
+        for c in conditions:
+            if not isinstance(c, Condition):
+                raise MechidError(f"The conditions of a start must be Condition(…), not {c!r}.")
+        names = [c.name for c in conditions]
+        for name in names:
+            if names.count(name) > 1:
+                raise MechidError(
+                    f"Two conditions of a start are called '{name}': give each a name of its own."
+                )
+        object.__setattr__(self, "conditions", conditions)
 
     def values(self, mechanism: Mechanism) -> tuple[Array, Array]:
         """Coordinates and rates."""

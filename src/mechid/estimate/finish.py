@@ -11,6 +11,7 @@ from mechid.estimate.fit import Compared, Estimate, Fit
 from mechid.estimate.problem import ShootingProblem
 from mechid.estimate.solvers.problem import Point
 from mechid.estimate.uncertainty import Uncertainty
+from mechid.estimate.whitening import unmixed
 
 
 def finish(
@@ -89,7 +90,7 @@ def compared(problem: ShootingProblem, point: Point) -> tuple[Compared, ...]:
             t = t + group.fraction * (s.grid.t[group.interval + 1] - t)
             seen = group.present > 0
             measured = np.where(seen, group.values, np.nan)
-            gap = np.where(seen, r * std / np.sqrt(group.emphasis)[:, None], np.nan)
+            gap = np.where(seen, unmixed(group, r) * std / np.sqrt(group.emphasis)[:, None], np.nan)
             for j, name in enumerate(group.channels):
                 key = (s.experiment.name, name)
                 now = Compared(

@@ -7,7 +7,8 @@ differentiated; loops are closed again, and multipliers are what leaves the smal
 
 from __future__ import annotations
 
-from functools import partial
+from bisect import bisect_left
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -202,23 +203,32 @@ def _track(
 
 def _smooth(t: np.ndarray, q: np.ndarray) -> np.ndarray:
     """Each coordinate with as much taken away as its noise, and no more."""
-    from scipy.signal import butter, sosfiltfilt
-
     if len(t) < 20:
         return q
     smooth = q.copy()
     for j in range(q.shape[1]):
-        noise = np.std(np.diff(q[:, j], 2)) / np.sqrt(6.0)
-        if noise <= 1e-12 * max(np.abs(q[:, j]).max(), 1e-300):
+        x = q[:, j]
+        noise = np.std(np.diff(x, 2)) / np.sqrt(6.0)
+        if noise <= 1e-12 * max(np.abs(x).max(), 1e-300):
             continue
-        for cutoff in np.geomspace(0.005, 0.5, 21)[:-1]:
-            sos = np.asarray(butter(2, cutoff, output="sos"))
-            padding = min(int(5.0 / cutoff), len(t) - 1)
-            now = q[0, j] + sosfiltfilt(sos, q[:, j] - q[0, j], padlen=padding)
-            if np.std(now - q[:, j]) <= 1.15 * noise:
-                smooth[:, j] = now
-                break
+        tried = [partial(_low_passed, x, float(cutoff)) for cutoff in np.geomspace(0.005, 0.5, 21)[:-1]]
+        best = bisect_left(tried, True, key=lambda f: bool(np.std(f() - x) <= 1.15 * noise))
+        if best < len(tried):
+            smooth[:, j] = tried[best]()
     return smooth
+
+
+def _low_passed(x: np.ndarray, cutoff: float) -> np.ndarray:
+    from scipy.signal import sosfiltfilt
+
+    return x[0] + sosfiltfilt(_butterworth(cutoff), x - x[0], padlen=min(int(5.0 / cutoff), len(x) - 1))
+
+
+@cache
+def _butterworth(cutoff: float) -> np.ndarray:
+    from scipy.signal import butter
+
+    return np.asarray(butter(2, cutoff, output="sos"))
 
 
 # States

@@ -37,6 +37,12 @@ STILL = 1e-7
 """a step this long, relative, counts as none"""
 CLOSED = 1e-10
 """mean size of hard rows (m, rad, m/s, rad/s) that counts as none"""
+SLOW = 0.2
+"""of the step before: steps that shrink less than this while multipliers are found let state errors cost more"""
+LIMIT = 1e-10
+"""of what moves a state through its range: state errors below it drown in rounding"""
+EXACT = 1e-12
+"""of the same: state errors that cost this much are none"""
 RELAXED = 3
 """steps in a row that may raise the cost a little"""
 SHORTEST = 2.0**-20
@@ -107,12 +113,13 @@ def solve_lifted(
     if hardening is not None:
         problem = hardening.begin(problem, place, linear)
         place = problem.priced(place)
-        linear = problem.linearise(place)
+        linear = problem.reweighed(place, linear)
     model = _quadratic(linear)
     damping, part, penalty, relaxed = settings.initial_damping, 1.0, 0.0, 0
 
     def end(converged: bool, why: str) -> LiftedSolution:
-        return LiftedSolution(problem, place, linear, converged, why, tuple(watch.trace), watch.began)
+        found = problem.linearise(place) if linear is None else linear
+        return LiftedSolution(problem, place, found, converged, why, tuple(watch.trace), watch.began)
 
     def done(why: str) -> str:
         return f"Converged after {plural(len(watch.trace) - 1, 'iteration')}: {why}."
@@ -156,10 +163,12 @@ def solve_lifted(
                 free = part == 1.0 and damping <= 0.1
                 if hardening is not None:
                     problem = hardening.harder(
-                        problem, trial, ratio, promised=promised / place.cost if free else 1.0
+                        problem, trial, ratio, length, promised=promised / place.cost if free else 1.0
                     )
                     trial = problem.priced(trial)
-                place, linear = trial, problem.linearise(trial)
+                # a long log has room for one linearisation
+                place, linear = trial, None
+                linear = problem.linearise(place)
                 model = _quadratic(linear)
                 damping *= max(1 / 30, 1 - (2 * float(np.clip(ratio, 0.5, 1.5)) - 1) ** 3)
                 part = min(1.0, 4.0 * part)
@@ -187,7 +196,7 @@ class Hardening:
 
     A state error of one unit moves some state through its whole range. W rises until errors of `finest` units cost
     as much as a sample that is off by one standard deviation; from then on s ← s + w, so that w goes to zero at any
-    W (stabilised sequential quadratic programming).
+    W (stabilised sequential quadratic programming); where it goes slowly, as along long logs, W rises further.
     """
 
     finest: float = 1e-8
@@ -217,8 +226,13 @@ class Hardening:
         left = max(float(np.mean(np.abs(link.errors) * reach)) for link in place.links)
         return problem.level <= self.finest and left <= SMALL
 
-    def harder(self, problem: ChainProblem, new: Place, ratio: float, *, promised: float) -> ChainProblem:
-        """What follows a step; promised: which part of the cost it was to gain."""
+    def harder(
+        self, problem: ChainProblem, new: Place, ratio: float, length: float, *, promised: float
+    ) -> ChainProblem:
+        """What follows a step of y of a relative length; promised: which part of the cost it was to gain.
+
+        A damped or shortened step promised 1.
+        """
         samples = sum(r.size for link in new.links for r in link.residuals)
         settled = promised <= (1e-3 if self.patient else 0.3)
         settled |= not self.patient and new.cost <= 10.0 * samples
@@ -230,13 +244,24 @@ class Hardening:
         if not settled:
             return problem
         shift = tuple(s + link.errors for s, link in zip(problem.shift or (), new.links, strict=True))
-        return replace(problem, shift=shift)
+        slow = promised < 1.0 and length > max(SLOW * problem.last, STILL) and problem.level > LIMIT
+        problem = replace(problem, shift=shift, last=length)
+        # multipliers WᵀW s are found the faster the larger W is
+        return hardened(problem, 0.1 * problem.level) if slow else problem
+
+
+def hardened(problem: ChainProblem, level: float) -> ChainProblem:
+    """The same multipliers at another level of state errors."""
+    part = level / problem.level
+    shift = tuple(part**2 * s for s in problem.shift or ())
+    return replace(problem, weight=problem.weight / part, shift=shift, level=level)
 
 
 def _quadratic(linear: Linear) -> Quadratic:
     T = linear.triangle
     n = T.shape[1] - 1
-    return Quadratic(T[:, :n].T @ T[:, :n], T[:, :n].T @ T[:, n], np.zeros((0, n)), np.zeros(0))
+    held = linear.held
+    return Quadratic(T[:, :n].T @ T[:, :n], T[:, :n].T @ T[:, n], held[:, :n], held[:, n])
 
 
 def _length(y: np.ndarray, d: np.ndarray, H: np.ndarray) -> float:

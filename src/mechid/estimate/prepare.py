@@ -7,10 +7,13 @@ from typing import Any
 import jax
 import numpy as np
 
+from mechid.dynamics.assembly import with_driven
 from mechid.dynamics.course import KEEP
+from mechid.dynamics.linearization import tangent_of
 from mechid.dynamics.stepper import Observation, Stepper
 from mechid.errors import MechidError
 from mechid.estimate import samples
+from mechid.estimate.conditions import check_shapes, check_slopes, exact
 from mechid.estimate.experiment import Experiment
 from mechid.estimate.shooting import Shooting
 from mechid.estimate.start import first_state
@@ -32,7 +35,22 @@ def prepared(stepper: Stepper, experiment: Experiment, free: Parameters, keep: i
     groups = samples.groups(experiment, grid)
     _check_sensors(mechanism, model, experiment)
     _check_cost(mechanism, model, experiment, free)
-    return Shooting(experiment, stepper, free, grid, groups, first, table, keep)
+    shooting = Shooting(experiment, stepper, free, grid, groups, first, table, keep)
+    _check_conditions(shooting, model)
+    return shooting
+
+
+def _check_conditions(s: Shooting, model: Any) -> None:
+    """Refuse conditions on the first state that cannot be computed, differentiated or met."""
+    conditions, first, who = tuple(s.experiment.start.conditions), s.first, s.experiment.name  # type: ignore[arg-type]
+    if not conditions:
+        return
+    check_shapes(conditions, model, first.q, first.v, who)
+    t, tangent = float(s.grid.t[0]), tangent_of(s.free, s.free.theta0)
+    u = with_driven(s.free.mechanism, np.zeros(model.nu), first.q)
+    x = s.stepper.initial(model, first.q, first.v, u, t)  # type: ignore[arg-type]
+    start = first.slopes(s.stepper, model, tangent, x, first.q, first.v, t)
+    check_slopes(conditions, model, tangent, first.q, first.v, start, who)
 
 
 def check(
@@ -69,6 +87,12 @@ def check(
     if free.limits and not solver.least_squares:
         raise MechidError(
             f"{type(solver).__name__} knows bounds only, not limits between parameters: use LevenbergMarquardt."
+        )
+    held = [c for e in experiments for c in exact(e.start.conditions)]
+    if held and not solver.least_squares:
+        raise MechidError(
+            f"{type(solver).__name__} cannot hold condition '{held[0].name}' exactly: give it a std, or use "
+            "LevenbergMarquardt."
         )
     if solver.least_squares and any(e.cost is not None for e in experiments):
         raise MechidError(

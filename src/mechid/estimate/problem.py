@@ -4,12 +4,13 @@
 
 With segments (multiple shooting) each experiment is cut into stretches whose first states are unknowns too, and
 each must begin where the one before it ends: equality rows between (q, v) of the independent coordinates.
+Conditions on first states are equality rows too, or rows of least squares where they have a std.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -18,8 +19,10 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from mechid.dynamics.linearization import tangent_of
 from mechid.dynamics.stepper import Observation
 from mechid.dynamics.tree import Array
+from mechid.estimate.conditions import condition_slopes, condition_values, exact, soft
 from mechid.estimate.samples import Form, Group
 from mechid.estimate.shooting import Linear, Run, Shooting
 from mechid.estimate.solvers.problem import Point, Quadratic
@@ -109,10 +112,9 @@ class ShootingProblem:
 
         runs = each(one, range(len(self.shootings)))
         cost = sum(r.cost for r in runs) + 0.5 * float(np.sum(self.prior_residuals(y) ** 2))
-        gaps = np.zeros(0)
-        if np.isfinite(cost) and any(f is not None for f in self.follows):
-            gaps = self._gaps(y, runs)
-        return Point(y, float(cost), gaps, runs)
+        if not np.isfinite(cost):
+            return Point(y, np.inf, np.zeros(0), runs)
+        return Point(y, float(cost), np.concatenate([self._gaps(y, runs), self.held(y)]), runs)
 
     # Derivatives
 
@@ -124,7 +126,8 @@ class ShootingProblem:
         return last[1]
 
     def _split(self, point: Point) -> tuple[list[Linear], np.ndarray]:
-        """What the samples of each shooting tell, and the slopes C of continuity, which its last group shows."""
+        """What the samples of each shooting tell, and the slopes C of continuity, which its last group shows, and
+        of conditions."""
         samples, C = [], [np.zeros((0, self.size))]
         for i, (linear, place) in enumerate(zip(self.linear(point), self.places, strict=True)):
             follower = self._follower(i)
@@ -135,10 +138,10 @@ class ShootingProblem:
                 rows[:, self.places[follower]] -= np.eye(count)
                 C.append(rows)
             samples.append(linear._replace(r=linear.r[:end], J=linear.J[:end]))
-        return samples, np.concatenate(C)
+        return samples, np.concatenate([*C, self.held_slopes(point.y, [x.start for x in samples])])
 
     def rows(self, point: Point) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """All residuals and their derivatives by y (samples, then priors), and the slopes C of continuity."""
+        """All residuals and their derivatives by y (samples, then priors), and the slopes C of equality rows."""
         samples, C = self._split(point)
         r, J = self.prior(point.y, [x.start for x in samples])
         wide = [self._placed(x.J, place) for x, place in zip(samples, self.places, strict=True)]
@@ -183,7 +186,7 @@ class ShootingProblem:
             found = first.at(self.free.bind(theta), y[self.places[i]])
             gap = np.full(2 * len(first.q), np.inf) if found is None else np.concatenate(found) - first.mean
             r.append(gap[chosen] / first.std[chosen])
-        return np.concatenate(r)
+        return np.concatenate([*r, *self._conditions(y, soft)])
 
     def prior(self, y: np.ndarray, starts: list[Tangents]) -> tuple[np.ndarray, np.ndarray]:
         """Residuals of priors and their derivatives, given how first states move."""
@@ -196,7 +199,7 @@ class ShootingProblem:
         for i, chosen, first in self._believed:
             rows = np.concatenate([starts[i].q, starts[i].v])[chosen] / first.std[chosen][:, None]
             J.append(self._placed(rows, self.places[i]))
-        return self.prior_residuals(y), np.concatenate(J)
+        return self.prior_residuals(y), np.concatenate([*J, *self._condition_slopes(y, starts, soft)])
 
     @property
     def _believed(self) -> list[tuple[int, np.ndarray, FirstState]]:
@@ -207,6 +210,38 @@ class ShootingProblem:
             if len(chosen) and before is None:
                 found.append((i, chosen, s.first))
         return found
+
+    # Conditions on first states
+
+    def held(self, y: np.ndarray) -> np.ndarray:
+        """Residuals of the conditions that hold exactly."""
+        return np.concatenate([np.zeros(0), *self._conditions(y, exact)])
+
+    def held_slopes(self, y: np.ndarray, starts: list[Tangents]) -> np.ndarray:
+        return np.concatenate([np.zeros((0, self.size)), *self._condition_slopes(y, starts, exact)])
+
+    def _conditions(self, y: np.ndarray, which: Any) -> Iterator[np.ndarray]:
+        for i, chosen in self._conditioned(which):
+            first, model = self.shootings[i].first, self.free.bind(y[: self.free.size])
+            found = first.at(model, y[self.places[i]])
+            if found is None:
+                yield np.full_like(condition_values(chosen, model, first.q, first.v), np.inf)
+            else:
+                yield condition_values(chosen, model, *found)
+
+    def _condition_slopes(self, y: np.ndarray, starts: list[Tangents], which: Any) -> Iterator[np.ndarray]:
+        theta = y[: self.free.size]
+        for i, chosen in self._conditioned(which):
+            model, tangent = self.free.bind(theta), tangent_of(self.free, theta)
+            found = self.shootings[i].first.at(model, y[self.places[i]])
+            assert found is not None
+            yield self._placed(condition_slopes(chosen, model, tangent, *found, starts[i]), self.places[i])
+
+    def _conditioned(self, which: Any) -> list[tuple[int, Any]]:
+        """Experiments with conditions of one kind, and these."""
+        begun = [i for i, before in enumerate(self.follows) if before is None]
+        found = [(i, which(self.shootings[i].experiment.start.conditions)) for i in begun]
+        return [(i, conditions) for i, conditions in found if conditions]
 
     # Continuity
 

@@ -1,6 +1,8 @@
 """Sensor residuals along a course and their derivatives, PIECE samples at a time.
 
 r = difference(predict(observation at fraction s of step k), measured) / std       0 where a sample is missing
+
+Where noise is correlated between channels a matrix takes the place of 1/std (`whitening`).
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from mechid.dynamics.model import Model, float_leaves
 from mechid.dynamics.stepper import Stepper, moved_by
 from mechid.dynamics.tree import Array
 from mechid.estimate.samples import Form, Group
+from mechid.estimate.whitening import Weight
 
 PIECE = 128
 """samples a call of a compiled program"""
@@ -35,15 +38,13 @@ class Loss(NamedTuple):
     """of the parameters that the functions see"""
 
 
-def residuals(
-    stepper: Stepper, model: Model, group: Group, weight: np.ndarray, stretch: Stretch
-) -> np.ndarray:
+def residuals(stepper: Stepper, model: Model, group: Group, weight: Weight, stretch: Stretch) -> np.ndarray:
     """(m, c) weighted residuals of the group's samples that lie in a stretch."""
     found = [
         np.asarray(_residuals(stepper, model, group.sensors, rows, count, group.form))[:count]
         for rows, count, _ in _pieces(group, weight, stretch)
     ]
-    return np.concatenate([np.zeros((0, weight.shape[1])), *found])
+    return np.concatenate([np.zeros((0, group.values.shape[1])), *found])
 
 
 def residual_slopes(
@@ -51,7 +52,7 @@ def residual_slopes(
     model: Model,
     tangent: Any,
     group: Group,
-    weight: np.ndarray,
+    weight: Weight,
     stretch: Stretch,
     moved: tuple[np.ndarray, ...],
     first: int,
@@ -68,7 +69,7 @@ def residual_slopes(
         changes = (dx[i], dx[i + 1], dz[i], du[i])
         out = _residual_slopes(stepper, model, tangent, group.sensors, rows, changes, count, group.form)
         found.append(np.asarray(out)[:count])
-    return np.concatenate([np.zeros((0, weight.shape[1], dx.shape[-1])), *found])
+    return np.concatenate([np.zeros((0, group.values.shape[1], dx.shape[-1])), *found])
 
 
 def sample_rows(
@@ -76,7 +77,7 @@ def sample_rows(
     model: Model,
     tangent: Any,
     group: Group,
-    weight: np.ndarray,
+    weight: Weight,
     stretch: Stretch,
     intervals: Intervals,
     border: int,
@@ -87,15 +88,16 @@ def sample_rows(
     before = np.zeros((PIECE, nx, columns))
     before[:, np.arange(nx), place - nx + np.arange(nx)] = 1.0
     none = np.zeros((PIECE, model.nu, columns))
-    found = []
+    found, first = np.empty((*group.values.shape, columns)), 0
     for rows, count, k in _pieces(group, weight, stretch):
         changes = (before, intervals.M[k], intervals.Z[k].reshape(len(k), nz, columns), none)
         out = np.array(
             _residual_slopes(stepper, model, tangent, group.sensors, rows, changes, count, group.form, place)
         )
         out[:, :, -1] += np.asarray(_residuals(stepper, model, group.sensors, rows, count, group.form))
-        found.append(out[:count])
-    return np.concatenate([np.zeros((0, weight.shape[1], columns)), *found])
+        found[first : first + count] = out[:count]
+        first += count
+    return found
 
 
 class Pulled(NamedTuple):
@@ -116,7 +118,7 @@ def pulled(
     model: Model,
     tangent: Any,
     groups: tuple[Group, ...],
-    weights: list[np.ndarray],
+    weights: list[Weight],
     stretch: Stretch,
     loss: Loss,
     values: np.ndarray,
@@ -147,7 +149,7 @@ def pulled(
 
 
 def _pieces(
-    group: Group, weight: np.ndarray, stretch: Stretch, first: int | None = None, end: int | None = None
+    group: Group, weight: Weight, stretch: Stretch, first: int | None = None, end: int | None = None
 ) -> Iterator[tuple[tuple[Any, ...], int, np.ndarray]]:
     """Samples in some steps of a stretch, PIECE at a time: what surrounds each, what was measured, its step."""
     begin = stretch.first if first is None else first
@@ -176,7 +178,8 @@ def _predicted(
         sensor.difference(sensor.predict(seen, model), measured[a:b])
         for sensor, (a, b) in zip(sensors, pairwise(np.cumsum((0, *form.sizes))), strict=True)
     ]
-    return seen, jnp.concatenate(gaps) * weight
+    gap = jnp.concatenate(gaps)
+    return seen, weight @ gap if weight.ndim == 2 else gap * weight
 
 
 def _residuals_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
 
 from mechid.data.log import Channel
 from mechid.dynamics.stepper import Stepper
@@ -45,6 +46,8 @@ class Group(NamedTuple):
     """(m,) how often a sample counts"""
     std: np.ndarray
     """(c,) of the noise; NaN where it is to be estimated"""
+    correlation: np.ndarray | None = None
+    """(c, c) of the noise between channels; None where there is none"""
 
     @property
     def times(self) -> int:
@@ -165,7 +168,15 @@ def _group(experiment: Experiment, grid: Grid, time: np.ndarray, members: list[A
         present.astype(float),
         emphasis,
         np.concatenate(stds),
+        _correlation([(m.correlation, len(m.channels)) for m, _ in members]),
     )
+
+
+def _correlation(parts: list[tuple[np.ndarray | None, int]]) -> np.ndarray | None:
+    """Of all channels of a group: those of different sensors are not correlated."""
+    if all(C is None for C, _ in parts):
+        return None
+    return np.asarray(scipy.linalg.block_diag(*(np.eye(c) if C is None else C for C, c in parts)))
 
 
 def _channel(experiment: Experiment, name: str) -> Channel:

@@ -26,6 +26,7 @@ from mechid.estimate.experiment import Experiment
 from mechid.estimate.residuals import Loss, pulled, residual_slopes, residuals
 from mechid.estimate.samples import Grid, Group
 from mechid.estimate.start import FirstState, Tangents
+from mechid.estimate.whitening import Weight, weighting
 from mechid.model.parameters import Parameters
 
 AHEAD = 4096
@@ -87,11 +88,9 @@ class Shooting:
         cost = self.experiment.cost
         return Loss() if cost is None else Loss(cost.running, cost.terminal, self.free.names)
 
-    def weights(self, noise: tuple[np.ndarray, ...]) -> list[np.ndarray]:
-        """1/std of every sample, 0 where it is missing."""
-        return [
-            g.present * np.sqrt(g.emphasis)[:, None] / std for g, std in zip(self.groups, noise, strict=True)
-        ]
+    def weights(self, noise: tuple[np.ndarray, ...]) -> list[Weight]:
+        """What makes every sample's noise white and of unit std, 0 where it is missing."""
+        return [weighting(g, std) for g, std in zip(self.groups, noise, strict=True)]
 
     def run(
         self,
@@ -210,7 +209,7 @@ class Shooting:
         x, t = run.course.plan.state, float(self.grid.t[0])
         return tangent, self.first.slopes(self.stepper, run.model, tangent, x, run.q, run.v, t)
 
-    def _pulled(self, theta: np.ndarray, model: Model, weights: list[np.ndarray], stretch: Stretch) -> Any:
+    def _pulled(self, theta: np.ndarray, model: Model, weights: list[Weight], stretch: Stretch) -> Any:
         last = stretch.first + stretch.steps == self.grid.steps
         tangent = tangent_of(self.free, theta)
         values = self.free.numbers_with_slopes(theta)[0]

@@ -30,6 +30,7 @@ from mechid.estimate.solvers.problem import Point, Problem, Progress, Solution, 
 from mechid.estimate.tracking import with_gains, without_gains
 from mechid.estimate.uncertainty import uncertainty
 from mechid.estimate.warming import warm
+from mechid.estimate.whitening import unmixed
 from mechid.model.mechanism import Mechanism
 from mechid.model.parameters import Parameters
 
@@ -138,7 +139,7 @@ def estimated_noise(problem: ShootingProblem, point: Point) -> Any:
     for s, run, noise in triples:
         for i, (group, r, std) in enumerate(zip(s.groups, run.residuals, noise, strict=True)):
             key = (s.experiment.name, group.channels, i)
-            squares[key] = squares.get(key, 0.0) + np.sum((r * std) ** 2, 0)
+            squares[key] = squares.get(key, 0.0) + np.sum((unmixed(group, r) * std) ** 2, 0)
             counts[key] = counts.get(key, 0.0) + group.present.sum(0)
     result = []
     for s, _, _ in triples:

@@ -15,11 +15,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
 
 from mechid.estimate.chain import ChainProblem, Linear, Motion, Place
 from mechid.estimate.lifted import LiftedSolution, solve_lifted
 from mechid.estimate.problem import ShootingProblem
 from mechid.estimate.solvers.problem import Iteration, Progress, plural
+from mechid.estimate.whitening import log_volume
 
 DECADES = 2.0
 """of κ: the first steps of the search"""
@@ -64,14 +66,20 @@ class Choice(NamedTuple):
 def log_likelihood(solution: LiftedSolution) -> float:
     """Of the data, for the weight and noise of a solution, but for a constant."""
     problem = solution.problem
-    triangle = np.abs(np.diag(solution.linear.triangle))[: problem.base.size]
-    total = -solution.place.cost - float(np.sum(np.log(np.maximum(triangle, 1e-300))))
+    size, linear = problem.base.size, solution.linear
+    triangle = linear.triangle[:, :size]
+    if len(linear.held):
+        # along what conditions on first states leave free
+        triangle = np.linalg.qr(triangle @ scipy.linalg.null_space(linear.held[:, :size]), mode="r")
+    told = np.abs(np.diag(triangle))
+    total = -solution.place.cost - float(np.sum(np.log(np.maximum(told, 1e-300))))
     own = float(np.sum(np.log(np.abs(np.diag(problem.weight)))))
     for link, swept in zip(solution.place.links, solution.linear.swept, strict=True):
         total += len(link.errors) * own - swept.log_determinant
     for s, noise in zip(problem.base.shootings, problem.base.noise, strict=True):
         total -= sum(
-            float(np.sum(g.present.sum(0) * np.log(std))) for g, std in zip(s.groups, noise, strict=True)
+            float(np.sum(g.present.sum(0) * np.log(std))) + log_volume(g)
+            for g, std in zip(s.groups, noise, strict=True)
         )
     return total
 
@@ -99,7 +107,8 @@ def likeliest(
     for _ in range(ROUNDS):
         told = np.linalg.norm(linear.triangle[:, :nt], axis=0)
         known = 1.0 / np.maximum(told, 1e-300)
-        by = np.maximum(0.3 * known, 1e-4 * np.abs(place.y[:nt]))
+        size = np.abs(place.y[:nt])
+        by = np.clip(0.3 * known, 1e-4 * size, np.where(size > 0.0, 0.1 * size, 0.01))
         belief = _determinant(problem, place, linear, by)
         begun = (place.y, tuple(link.motion for link in place.links))
         tell = _continued(progress, len(trace))
@@ -166,13 +175,13 @@ def most_likely(
     settings: Any,
     y: np.ndarray,
     motions: tuple[Motion, ...],
-    count: int,
+    scale: np.ndarray,
     progress: Progress | None = None,
 ) -> Choice:
-    """The weight under which the data are likeliest, each weight with its own best states and parameters."""
+    """The weight κ of errors scale · w under which the data are likeliest, each with its own best solution."""
     began = time.perf_counter()
-    first = ChainProblem(base, np.eye(count)).evaluate(y, motions)
-    size = np.sqrt(np.mean(np.concatenate([link.errors.ravel() for link in first.links]) ** 2))
+    first = ChainProblem(base, scale).evaluate(y, motions)
+    size = np.sqrt(np.mean(np.concatenate([(link.errors @ scale.T).ravel() for link in first.links]) ** 2))
     size = max(float(size), 1e-12)
     top, bottom = -2.0 * np.log10(HARDEST * size), -2.0 * np.log10(SOFTEST * size)
     tried: dict[float, Likely] = {}
@@ -182,7 +191,7 @@ def most_likely(
         key = round(log_weight, 6)
         if key not in tried:
             near = min(tried.values(), key=lambda t: abs(t.log_weight - log_weight), default=None)
-            problem = ChainProblem(base, np.sqrt(10.0**log_weight) * np.eye(count))
+            problem = ChainProblem(base, np.sqrt(10.0**log_weight) * scale)
             begun = (y, motions)
             if near is not None:
                 begun = (near.solution.place.y, tuple(link.motion for link in near.solution.place.links))
@@ -205,6 +214,9 @@ def most_likely(
         else:
             step /= 2.0
     weight = 10.0**best.log_weight
+    told_size = f"impulses of {1 / np.sqrt(weight):.2g} N·m·s or N·s"
+    if np.any(scale != np.eye(len(scale))):
+        told_size = f"errors of {1 / np.sqrt(weight):.2g} of each state's range"
     above = [t for t in tried.values() if t.log_weight > best.log_weight]
     falls = any(t.log_likelihood < best.log_likelihood - MATTERS for t in above)
     falls |= best.interrupted
@@ -217,8 +229,8 @@ def most_likely(
         )
     else:
         told = (
-            f"The state error weight κ = {weight:.3g} was chosen by the likelihood of the data: impulses of "
-            f"{1 / np.sqrt(weight):.2g} N·m·s or N·s a step that the model lacks."
+            f"The state error weight κ = {weight:.3g} was chosen by the likelihood of the data: {told_size} a step "
+            "that the model lacks."
         )
     numbered = tuple(replace(x, number=i) for i, x in enumerate(trace))
     solution = best.solution._replace(trace=numbered, began=began)

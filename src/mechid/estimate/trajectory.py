@@ -10,26 +10,30 @@ States begin at what the log itself says, so that neither needs a simulation tha
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from mechid.dynamics.forms import FORMS
 from mechid.dynamics.intervals import dynamic_rows
 from mechid.dynamics.stepper import Stepper
 from mechid.errors import MechidError, choices
-from mechid.estimate.chain import ChainProblem, Motion, Place
+from mechid.estimate.chain import ChainProblem, Motion, Place, ranges
 from mechid.estimate.experiment import Experiment
 from mechid.estimate.finish import finish
 from mechid.estimate.first_guess import Guess, first_guess
 from mechid.estimate.fit import Fit
-from mechid.estimate.lifted import Hardening, LiftedSolution, solve_lifted
+from mechid.estimate.interior import solve_interior
+from mechid.estimate.lifted import EXACT, Hardening, LiftedSolution, hardened, solve_lifted
 from mechid.estimate.prepare import check, prepared
 from mechid.estimate.problem import ShootingProblem, each
 from mechid.estimate.samples import Group
 from mechid.estimate.simulation_error import estimated_noise, first_noise
+from mechid.estimate.solvers.ipopt import casadi_module
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
 from mechid.estimate.solvers.problem import Point, Progress
 from mechid.estimate.state_errors import likeliest, most_likely
@@ -39,7 +43,7 @@ from mechid.model.geometry import finite
 from mechid.model.mechanism import Mechanism
 from mechid.model.parameters import Parameters
 
-METHODS = ("sqp", "augmented-lagrangian")
+METHODS = ("sqp", "augmented-lagrangian", "ipopt")
 ROUNDS = 8
 """at most, in which noise that is not given is estimated in turn with all else"""
 
@@ -52,6 +56,7 @@ def joint(
     solver: LevenbergMarquardt | None = None,
     *,
     state_error_weight: Any = None,
+    state_errors: str = "impulses",
     marginal: bool = True,
     begin: ArrayLike | None = None,
     progress: Progress | None = None,
@@ -59,24 +64,38 @@ def joint(
     """Parameters and all states that explain the logs best, where the model may be wrong by small impulses.
 
     state_error_weight: κ = 1/std² of the impulses (N·m·s or N·s) that act on each coordinate (or body) in a step: a
-    number, one for each dynamic row, or a matrix. None: chosen by the likelihood of the data. marginal: the
-    parameters that make the data likeliest; False: the joint optimum of states and parameters as in the paper,
-    which takes masses for too small where state errors are large. begin: unknowns to begin with
+    number, one for each dynamic row, or a matrix. None: chosen by the likelihood of the data.
+    state_errors: "impulses" (those that lead from velocity to velocity), "two-impulses" (and those that lead from
+    coordinates to coordinates), or "states" (what a step misses of the next state; κ is then in its units).
+    marginal: the parameters that make the data likeliest; False: the joint optimum of states and parameters as in
+    the paper, which takes masses for too small where state errors are large. begin: unknowns to begin with
     (`Iteration.unknowns`) in the place of the parameters' starts.
     """
     began = time.perf_counter()
+    if state_errors not in FORMS:
+        raise MechidError(f"There are no state_errors '{state_errors}'; valid: {choices(FORMS)}.")
+    if isinstance(stepper, Stepper):
+        stepper = FORMS[state_errors](stepper)
     base, guesses, settings = _begun(mechanism, stepper, experiments, free, solver, "joint estimation")
     count = len(dynamic_rows(stepper, free.bind(free.theta0)))
     base, notes = _with_noise(base)
     y, motions = _start(base, guesses, begin), tuple(g.motion for g in guesses)
     if state_error_weight is None:
-        choice = most_likely(base, settings, y, motions, count, progress)
+        choice = most_likely(base, settings, y, motions, _scale(state_errors, base, motions, count), progress)
         solution, notes = choice.solution, [*notes, choice.told]
     else:
         problem = ChainProblem(base, _root(state_error_weight, count))
         solve = likeliest if marginal else solve_lifted
         solution = solve(problem, settings, y, motions, progress)
     return _finished(solution, "joint estimation", settings, guesses, began, errors=True, notes=notes)
+
+
+def _scale(state_errors: str, base: ShootingProblem, motions: tuple[Motion, ...], count: int) -> np.ndarray:
+    """What state errors of different units are measured by before κ is chosen: states by their ranges."""
+    if state_errors != "states":
+        return np.eye(count)
+    runs = [ranges(s.stepper, m.states) for s, m in zip(base.shootings, motions, strict=True)]
+    return np.diag(1.0 / np.max(runs, axis=0))
 
 
 def _with_noise(base: ShootingProblem) -> tuple[ShootingProblem, list[str]]:
@@ -121,18 +140,27 @@ def full_discretization(
     """Parameters and all states that explain the logs best, the model's equations being exact.
 
     method: "sqp", stabilised sequential quadratic programming, in which multipliers move with every step; or
-    "augmented-lagrangian", in which they move when the states have settled, at a weight that rises tenfold.
+    "augmented-lagrangian", in which they move when the states have settled, at a weight that rises tenfold; or
+    "ipopt", the interior-point method of that name on one sparse program, which needs the extra `mechid[ipopt]`
+    and heeds of the solver's settings only `max_iterations`. All three end at the same answer.
     """
     began = time.perf_counter()
     if method not in METHODS:
         raise MechidError(f"There is no method '{method}' of full discretisation; valid: {choices(METHODS)}.")
+    if method == "ipopt":
+        casadi_module()
     base, guesses, settings = _begun(mechanism, stepper, experiments, free, solver, "full discretisation")
     count = len(dynamic_rows(stepper, free.bind(free.theta0)))
     problem = ChainProblem(base, np.eye(count))
-    hard = Hardening() if method == "sqp" else Hardening(factor=0.1, patient=True)
+    solve = {
+        "sqp": partial(solve_lifted, hardening=Hardening()),
+        "augmented-lagrangian": partial(solve_lifted, hardening=Hardening(factor=0.1, patient=True)),
+        "ipopt": solve_interior,
+    }[method]
     motions = tuple(g.motion for g in guesses)
-    solution = _settled(problem, settings, _start(base, guesses, begin), motions, progress, hard)
-    return _finished(solution, "full discretisation", settings, guesses, began, errors=False)
+    solution = _settled(problem, settings, _start(base, guesses, begin), motions, progress, solve)
+    fit = _finished(solution, "full discretisation", settings, guesses, began, errors=False)
+    return replace(fit, solver="IPOPT") if method == "ipopt" else fit
 
 
 # From arguments to a problem
@@ -213,14 +241,14 @@ def _settled(
     y: np.ndarray,
     motions: tuple[Motion, ...],
     progress: Progress | None,
-    hardening: Hardening,
+    solve: Callable[..., LiftedSolution],
 ) -> LiftedSolution:
     """Solve; where noise is estimated, again with the noise that the residuals show, until it settles."""
     unknown = any(np.isnan(g.std).any() for s in problem.base.shootings for g in s.groups)
     if unknown:
         first = problem.evaluate(y, motions)
         problem = _renoised(problem, first)
-    solution = solve_lifted(problem, settings, y, motions, progress, hardening)
+    solution = solve(problem, settings, y, motions, progress)
     trace = solution.trace
     for _ in range(ROUNDS if unknown else 0):
         again = _renoised(solution.problem, solution.place)
@@ -228,7 +256,7 @@ def _settled(
         if not solution.converged or all(abs(a - b) <= 0.02 * a for a, b in pairs):
             break
         motions = tuple(link.motion for link in solution.place.links)
-        solution = solve_lifted(again, settings, solution.place.y, motions, progress, hardening)
+        solution = solve(again, settings, solution.place.y, motions, progress)
         trace += solution.trace[1:]
     numbered = tuple(replace(x, number=i) for i, x in enumerate(trace))
     return solution._replace(trace=numbered)
@@ -242,7 +270,7 @@ def _renoised(problem: ChainProblem, place: Place) -> ChainProblem:
     """The same problem with noise as the residuals show it."""
     point = Point(place.y, place.cost, runs=place.links)
     noise = estimated_noise(problem.base, point)
-    return replace(problem, base=replace(problem.base, noise=noise, memory={}))
+    return replace(problem, base=replace(problem.base, noise=noise, memory={}), last=np.inf)
 
 
 # From a solution to a fit
@@ -259,7 +287,11 @@ def _finished(
     notes: Sequence[str] = (),
 ) -> Fit:
     problem, place = solution.problem, solution.place
-    rows = problem.rows(place, solution.linear, errors=errors)
+    linear = solution.linear
+    if problem.level:
+        # dynamics that are as good as exact, which sums along a log leave of errors that hardly cost
+        linear = hardened(problem, EXACT).reweighed(place, linear)
+    rows = problem.rows(place, linear, errors=errors)
     found = assessed(problem.base, place.y, rows)
     if not all(g.told for g in guesses):
         notes = (

@@ -118,7 +118,8 @@ def assessed(problem: ShootingProblem, y: np.ndarray, rows: Rows) -> Uncertainty
             "Standard deviations take these correlations into account, but not what a better model would change."
         )
     floor = SEGMENTED * np.abs(y)
-    if len(C) and np.any(np.diag(usual)[:nt] < floor[:nt] ** 2):
+    segmented = any(f is not None for f in problem.follows)
+    if segmented and np.any(np.diag(usual)[:nt] < floor[:nt] ** 2):
         usual = usual + np.diag(floor**2)
         notes.append(
             f"Small changes grow so much along this motion that rounding limits what can be told: standard "

@@ -17,15 +17,17 @@ import numpy as np
 
 from mechid.dynamics.course import Stretch, course
 from mechid.dynamics.feedback import Feedback
-from mechid.dynamics.intervals import Intervals, dynamic_rows, interval_residuals, linear_intervals
+from mechid.dynamics.intervals import Intervals, dynamic_rows, interval_residuals, linear_intervals, moved
 from mechid.dynamics.linearization import backward, forward, matrices, tangent_at, tangent_of
 from mechid.dynamics.simulate import planned
 from mechid.dynamics.variational import Variational
+from mechid.estimate.chain import first_states, ranges
 from mechid.estimate.experiment import LQR
 from mechid.estimate.problem import ShootingProblem
 from mechid.estimate.residuals import pulled, residual_slopes, residuals, sample_rows
 from mechid.estimate.shooting import Shooting
 from mechid.estimate.solvers.block_arrow import Chain, Sizes, follow, sweep
+from mechid.estimate.whitening import Weight, weighting
 
 
 def warm(shooting: Shooting, *, adjoint: bool) -> None:
@@ -44,9 +46,12 @@ def warm(shooting: Shooting, *, adjoint: bool) -> None:
 @contextmanager
 def warmed(base: ShootingProblem) -> Iterator[None]:
     """Compile what chains of states need, beside whatever is done meanwhile."""
-    jobs: list[Callable[[], Any]] = []
     shooting, free = base.shootings[0], base.free
     model = free.bind(free.theta0)
+    seen = _shape((shooting.stepper, model, shooting.groups, free.size, base.size))
+    if seen in _WARM:
+        yield
+        return
     stretch = _one_step(shooting, model)
     tangent = tangent_at(free, free.theta0, model)
     stepper, first, nt = shooting.stepper, shooting.first, free.size
@@ -58,6 +63,7 @@ def warmed(base: ShootingProblem) -> Iterator[None]:
 
     def samples() -> None:
         for group, weight in _samples(shooting):
+            residuals(stepper, model, group, weight, stretch)
             sample_rows(stepper, model, tangent, group, weight, stretch, none, nt)
 
     def sweeps() -> None:
@@ -68,13 +74,25 @@ def warmed(base: ShootingProblem) -> Iterator[None]:
             np.eye(sizes.errors),
             np.zeros((1, sizes.errors)),
         )
-        follow(chain, sweep(chain), np.zeros((sizes.state, 1)), np.zeros((nt + 1, 1)))
-        x = jax.tree.map(lambda a: a[-1], stretch.states)
-        first.slopes(stepper, model, tangent, x, first.q, first.v, float(shooting.grid.t[0]))
+        for columns in (1, base.size):
+            follow(chain, sweep(chain), np.zeros((sizes.state, columns)), np.zeros((nt + 1, columns)))
 
-    jobs = [
+    def starts() -> None:
+        x = first_states(shooting, model, first.q, first.v)
+        first.slopes(stepper, model, tangent, x, first.q, first.v, float(shooting.grid.t[0]))
+        ranges(stepper, jax.tree.map(lambda a: np.zeros((shooting.grid.steps + 1, *a.shape)), x))
+
+    def follows() -> None:
+        slopes = [None if s is None else s[..., 0] for s in tangent]
+        inputs = np.zeros((2, np.asarray(shooting.table).shape[1]))
+        change = np.zeros((2, sizes.state))
+        moved(stepper, model, model, slopes, stretch.states, change, inputs, shooting.grid.t[:2])
+
+    jobs: list[Callable[[], Any]] = [
         lambda: linear_intervals(stepper, model, tangent, stretch),
+        follows,
         lambda: interval_residuals(stepper, model, stretch),
+        starts,
         samples,
         sweeps,
     ]
@@ -83,10 +101,18 @@ def warmed(base: ShootingProblem) -> Iterator[None]:
         yield
         for job in waiting:
             job.result()
+    _WARM.add(seen)
 
 
+_WARM: set[Any] = set()
+"""shapes of chains that have been compiled"""
 _SHAPES: dict[Any, Any] = {}
 """of a state, for steppers and models that have been seen"""
+
+
+def _shape(tree: Any) -> Any:
+    """What tells programs apart."""
+    return jax.tree.structure(tree), tuple(np.shape(a) for a in jax.tree.leaves(tree))
 
 
 def _one_step(shooting: Shooting, model: Any) -> Stretch:
@@ -94,7 +120,7 @@ def _one_step(shooting: Shooting, model: Any) -> Stretch:
     stepper, first, t = shooting.stepper, shooting.first, shooting.grid.t
     table = shooting.table.rows if isinstance(shooting.table, Feedback) else shooting.table
     u = np.zeros(model.nu)
-    key = (jax.tree.structure((stepper, model)), tuple(np.shape(a) for a in jax.tree.leaves(model)))
+    key = _shape((stepper, model))
     if key not in _SHAPES:
         _SHAPES[key] = jax.eval_shape(lambda *a: stepper.initial(model, *a), first.q, first.v, u, t[0])
     states = jax.tree.map(lambda a: np.zeros((stepper.window + 1, *a.shape)), _SHAPES[key])
@@ -124,9 +150,9 @@ def _forward(shooting: Shooting, model: Any, stretch: Stretch) -> None:
     stepper, tangent, start, controller = _begun(shooting, model, stretch)
     carry = jnp.broadcast_to(start, (stepper.window, *start.shape))
     for m in forward(stepper, model, tangent, controller, stretch, carry):
-        moved = (np.stack([start, m.dx[0]]), m.dz, m.du)
+        changes = (np.stack([start, m.dx[0]]), m.dz, m.du)
         for group, weight in _samples(shooting):
-            residual_slopes(stepper, model, tangent, group, weight, stretch, moved, 0)
+            residual_slopes(stepper, model, tangent, group, weight, stretch, changes, 0)
     wanted = shooting.experiment.feedback
     if wanted is not None and isinstance(wanted.gain, LQR) and isinstance(stepper, Variational):
         list(matrices(stepper, model, tangent, stretch))
@@ -151,7 +177,7 @@ def _begun(shooting: Shooting, model: Any, stretch: Stretch) -> tuple[Any, ...]:
     return shooting.stepper, tangent, start, controller
 
 
-def _samples(shooting: Shooting) -> list[tuple[Any, np.ndarray]]:
+def _samples(shooting: Shooting) -> list[tuple[Any, Weight]]:
     """One sample of each group."""
     groups = [g.first_sample for g in shooting.groups if g.times]
-    return [(g, np.ones(g.values.shape)) for g in groups]
+    return [(g, weighting(g, np.ones(g.values.shape[1]))) for g in groups]

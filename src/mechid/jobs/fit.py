@@ -170,7 +170,7 @@ def _with_states(
     start = None if begin is None else begin.unknowns
     if study.estimator == "joint":
         return joint(*given, state_error_weight=study.state_error_weight, begin=start, progress=note)
-    return full_discretization(*given, begin=start, progress=note)
+    return full_discretization(*given, method=study.method, begin=start, progress=note)
 
 
 # What is written

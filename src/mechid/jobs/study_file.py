@@ -23,6 +23,7 @@ from mechid.estimate.experiment import Experiment
 from mechid.estimate.solvers.lbfgsb import LBFGSB
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
 from mechid.estimate.solvers.steepest_descent import SteepestDescent
+from mechid.estimate.trajectory import METHODS
 from mechid.jobs.entries import Entry, EntryFile, read_entries
 from mechid.jobs.study_logs import check_experiment, read_experiment
 from mechid.model.mechanism import Mechanism
@@ -35,6 +36,7 @@ KEYS = (
     "actuators",
     "estimator",
     "state_error_weight",
+    "method",
     "segments",
     "out",
     "stepper",
@@ -72,6 +74,8 @@ class Study:
     """parts of multiple shooting"""
     state_error_weight: float | None
     """κ of joint estimation; None where it is to be chosen"""
+    method: str
+    """of full discretisation"""
     out: Path
     """where results go"""
 
@@ -88,6 +92,7 @@ def read_study(path: Path, changes: Sequence[str] = ()) -> Study:
     estimator = given["estimator"].text(ESTIMATORS) if "estimator" in given else ESTIMATORS[0]
     segments = _segments(given.get("segments"), root.get("solver"))
     weight = _state_error_weight(given.get("state_error_weight"), estimator)
+    method = _method(given.get("method"), estimator)
     if estimator != ESTIMATORS[0]:
         _only_states(estimator, given.get("segments"), root.get("solver"))
     out = Path(given["out"].text()) if "out" in given else Path("out") / path.stem
@@ -109,7 +114,7 @@ def read_study(path: Path, changes: Sequence[str] = ()) -> Study:
     for entry, (experiment, _) in zip(logs, read, strict=True):
         check_experiment(entry, experiment, free, stepper)
     experiments, files = zip(*read, strict=True)
-    chosen = (estimator, segments, weight)
+    chosen = (estimator, segments, weight, method)
     return Study(file, model, mechanism, free, stepper, solver, experiments, files, *chosen, out)
 
 
@@ -119,6 +124,14 @@ def _state_error_weight(entry: Entry | None, estimator: str) -> float | None:
     if estimator != "joint":
         raise entry.error(f"state_error_weight belongs to estimator 'joint', not to '{estimator}'.")
     return entry.number(above=0.0)
+
+
+def _method(entry: Entry | None, estimator: str) -> str:
+    if entry is None:
+        return METHODS[0]
+    if estimator != "full-discretization":
+        raise entry.error(f"method belongs to estimator 'full-discretization', not to '{estimator}'.")
+    return entry.text(METHODS)
 
 
 def _only_states(estimator: str, segments: Entry | None, solver: Entry | None) -> None:

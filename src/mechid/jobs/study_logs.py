@@ -212,7 +212,7 @@ def _span(
 
 
 def _measured(entry: Entry, mechanism: Mechanism, log: Log) -> Measured:
-    given = entry.table((*SENSORS, "channels", "std"), needs=("channels",))
+    given = entry.table((*SENSORS, "channels", "std", "covariance"), needs=("channels",))
     kinds = [k for k in SENSORS if k in given]
     if len(kinds) != 1:
         found = " and ".join(kinds) or "none"
@@ -232,8 +232,12 @@ def _measured(entry: Entry, mechanism: Mechanism, log: Log) -> Measured:
     if "std" in given:
         several = isinstance(given["std"].value, list)
         std = given["std"].numbers(len(channels)) if several else given["std"].number(above=0.0)
-    with entry.blamed():
-        return Measured(sensor, channels, std)
+    covariance = None
+    if "covariance" in given:
+        rows = given["covariance"].list("a list of lists of numbers")
+        covariance = [row.numbers(len(channels)) for row in rows]
+    with (given.get("covariance") or entry).blamed():
+        return Measured(sensor, channels, std, covariance)
 
 
 def _values(units: Sequence[str]) -> str:

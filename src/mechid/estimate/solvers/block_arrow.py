@@ -83,16 +83,17 @@ def sweep(chain: Chain) -> Swept:
     """Backward: eliminate every w and state."""
     sizes, n = chain.sizes, len(chain.M)
     R = jnp.zeros((sizes.chain, sizes.columns - sizes.errors))
-    gains, rests, total = [], [], 0.0
+    gains = np.empty((n, sizes.errors, sizes.columns - sizes.errors))
+    rest, total = np.zeros((0, sizes.border + 1)), 0.0
     for first in reversed(range(0, n, PIECE)):
         count = min(PIECE, n - first)
         part = [_padded(a[first : first + count]) for a in (chain.M, chain.Y, chain.shift)]
-        R, gain, rest, logs = _sweep(sizes, R, *part, chain.W, count)
-        gains.append(np.asarray(gain)[:count])
-        rests.append(np.asarray(rest)[:count])
+        R, gain, fallen, logs = _sweep(sizes, R, *part, chain.W, count)
+        gains[first : first + count] = np.asarray(gain)[:count]
+        more = np.asarray(fallen)[:count].reshape(-1, sizes.border + 1)
+        rest = _triangle(np.concatenate([rest, more]))
         total += float(logs)
-    rest = np.concatenate(rests[::-1]).reshape(-1, sizes.border + 1)
-    return Swept(np.concatenate(gains[::-1]), np.asarray(R), _triangle(rest), total)
+    return Swept(gains, np.asarray(R), rest, total)
 
 
 def follow(
@@ -100,15 +101,17 @@ def follow(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Forward: (N + 1, nx, c) states and (N, w, c) state errors for columns of the first state and of (θ, 1)."""
     sizes, n = chain.sizes, len(chain.M)
-    X = jnp.zeros((sizes.chain, first.shape[1])).at[-sizes.state :].set(first)
-    states, errors = [first[None]], []
+    X = np.concatenate([np.zeros((sizes.chain - sizes.state, first.shape[1])), first])
+    states = np.empty((n + 1, *first.shape))
+    errors = np.empty((n, sizes.errors, first.shape[1]))
+    states[0] = first
     for begin in range(0, n, PIECE):
         count = min(PIECE, n - begin)
         part = [_padded(a[begin : begin + count]) for a in (chain.M, swept.gain)]
         X, x, w = _follow(sizes, X, border, *part, count)
-        states.append(np.asarray(x)[:count])
-        errors.append(np.asarray(w)[:count])
-    return np.concatenate(states), np.concatenate(errors)
+        states[begin + 1 : begin + 1 + count] = np.asarray(x)[:count]
+        errors[begin : begin + count] = np.asarray(w)[:count]
+    return states, errors
 
 
 def _padded(a: np.ndarray) -> np.ndarray:
