@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from mechid.cli import main
+from mechid.data.log import read_log
 from mechid.dynamics.spook import Spook
 from mechid.dynamics.variational import Variational
 from mechid.estimate.solvers.lbfgsb import LBFGSB
@@ -179,7 +180,7 @@ MISTAKES = [
         "[log]\nx=1",
         10,
         "There is no key of [log] named 'x'. Valid: file, measured, inputs, start, span, hold, time, "
-        "rate, units, columns, filter, feedback, … (16 in all).",
+        "rate, units, columns, filter, feedback, … (19 in all).",
     ),
     (10, 'file = "runn.csv"', 10, "There is no file 'runn.csv'."),
     (10, 'file = ["run.csv"]', 10, "'file' must be a text, not ['run.csv']."),
@@ -270,6 +271,31 @@ MISTAKES = [
         'file = "run.csv"\nshift = {u = 3.0}',
         12,
         "Channel 'u' of experiment 'run' covers 3 … 3.3 s, not the span 0 … 0.3 s: take a shorter span.",
+    ),
+    (10, 'file = "run.csv"\nscale = {q = 0}', 11, "The scale of 'q' is 0, which leaves nothing of it."),
+    (
+        10,
+        'file = "run.csv"\nscale = {p = -1}',
+        11,
+        "There is no channel (in log 'run') named 'p'. Valid: q, u.",
+    ),
+    (
+        10,
+        'file = "run.csv"\nwithout = {q = [0.2, 0.1]}',
+        11,
+        "'q' is to be left out from 0.2 to 0.1 s: backwards.",
+    ),
+    (
+        10,
+        'file = "run.csv"\nwithout = {q = [[0.1, 0.2], [7, 8]]}',
+        11,
+        "Channel 'q' has no samples from 7 to 8 s; it runs from 0 to 0.3 s.",
+    ),
+    (
+        10,
+        'file = "run.csv"\ndespike = {channels = "q", window = 4}',
+        11,
+        "window= must be an odd number of samples from 3 on, not 4.",
     ),
     (10, 'file = "run.csv"\nterminal_weight = -1', 11, "'terminal_weight' must be a number ≥ 0, not -1."),
     (
@@ -579,6 +605,23 @@ def test_a_covariance(folder):
     (measured,) = experiment.measured
     np.testing.assert_allclose(measured.noise, [0.02, 0.03, 0.01])
     np.testing.assert_allclose(measured.covariance, [[4e-4, 1e-4, 0], [1e-4, 9e-4, 0], [0, 0, 1e-4]])
+
+
+def test_channels_that_are_mended(folder):
+    """Against the methods of a log, in the order that docs/fitting.md tells."""
+    text = STUDY.replace(
+        'file = "run.csv"',
+        'file = "run.csv"\nscale = {q = -2}\nwithout = {q = [[0.05, 0.07], [0.2, 0.21]]}\n'
+        'despike = {channels = "q", threshold = 4, window = 5}',
+    )
+    assert text != STUDY
+    (folder / "study.toml").write_text(text)
+    (experiment,) = read_study(folder / "study.toml").experiments
+    plain = read_log(folder / "run.csv").scaled("q", -2.0).without("q", 0.05, 0.07).without("q", 0.2, 0.21)
+    np.testing.assert_array_equal(
+        experiment.log["q"].values, plain.despiked("q", threshold=4.0, window=5)["q"].values
+    )
+    assert np.isnan(experiment.log["q"].values).sum() >= 5
 
 
 def test_everything_that_a_study_can_say(folder):

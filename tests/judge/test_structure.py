@@ -76,6 +76,14 @@ def test_an_armature_on_the_first_axis_cannot_be_told_from_inertia():
     assert (found.inertial_rank, found.rank) == (3, 4)
 
 
+def test_dry_friction_is_told_from_damping_and_from_friction_elsewhere():
+    m = arm(UPRIGHT, "yy", [(0, 0, 0), (0.3, 0, 0)]).damper("j0", damping=0.1)
+    found = structure(m.dry_friction("j0", coulomb=0.1).dry_friction("j1", coulomb=0.0))
+    assert {found.action[n] for n in ("j0.coulomb", "j1.coulomb", "j0.damping")} == {"alone"}
+    twice = structure(m.dry_friction("j0", coulomb=0.1).dry_friction("j0", coulomb=0.2, name="seal"))
+    assert twice.action["j0.coulomb"] == twice.action["seal.coulomb"] == "in combination"
+
+
 def test_bodies_fixed_to_the_world_never_act_and_massless_ones_are_left_out():
     m = pendulum(UPRIGHT).body("base", **SOLID).fixed("bolt", "world", "base")
     m = m.body("tip").fixed("weld", "rod", "tip").body("tool", **SOLID).fixed("grip", "rod", "tool")

@@ -303,6 +303,34 @@ BAD_ELEMENTS: dict[str, Case] = {
         lambda: pendulum().friction("hinge", coulomb=1, stribeck_velocity=-1),
         ("stribeck_velocity", "friction on 'hinge'", "> 0"),
     ),
+    "dry friction below zero": (
+        lambda: pendulum().dry_friction("hinge", coulomb=-1),
+        ("The coulomb of dry friction on 'hinge'", "≥ 0"),
+    ),
+    "Stribeck excess below zero": (
+        lambda: pendulum().dry_friction("hinge", stribeck=-0.1),
+        ("The stribeck of dry friction on 'hinge'", "≥ 0"),
+    ),
+    "NaN load coefficient": (
+        lambda: pendulum().dry_friction("hinge", load_coefficient=np.nan),
+        ("The load_coefficient of dry friction on 'hinge'", "finite"),
+    ),
+    "dry friction at rest only": (
+        lambda: pendulum().dry_friction("hinge", stribeck_velocity=0),
+        ("The stribeck_velocity of dry friction on 'hinge' must be > 0, not 0.",),
+    ),
+    "dry friction without exponent": (
+        lambda: pendulum().dry_friction("hinge", stribeck_exponent=0.0),
+        ("The stribeck_exponent of dry friction on 'hinge' must be > 0, not 0.",),
+    ),
+    "dry friction of a radius in words": (
+        lambda: pendulum().dry_friction("hinge", load_radius="thin"),
+        ("The load_radius of dry friction on 'hinge'", "'thin'"),
+    ),
+    "dry friction on nothing": (
+        lambda: pendulum().dry_friction("hing", coulomb=1.0),
+        ("coordinate named 'hing'", "Did you mean hinge?"),
+    ),
     "infinite gain": (lambda: pendulum().motor("hinge", gain=np.inf), ("'hinge.motor'", "finite")),
     "torque twice": (
         lambda: pendulum().torque("hinge").torque("hinge"),
@@ -434,6 +462,7 @@ BUILDER_CALLS: dict[str, Callable[[Mechanism], Mechanism]] = {
     "spring": lambda m: m.spring("elbow", stiffness=1.0),
     "damper": lambda m: m.damper("elbow", damping=1.0),
     "friction": lambda m: m.friction("elbow", coulomb=1.0),
+    "dry_friction": lambda m: m.dry_friction("elbow", coulomb=1.0),
     "motor": lambda m: m.motor("elbow"),
     "torque": lambda m: m.torque("elbow"),
     "armature": lambda m: m.armature("elbow", inertia=1.0),

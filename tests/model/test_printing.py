@@ -53,6 +53,7 @@ def every_kind() -> Mechanism:
         .spring("theta", stiffness=0.0, name="slack")
         .damper("slide", damping=0.5, cubic=0.25)
         .friction("psi", coulomb=0.1, stribeck=0.05)
+        .dry_friction("theta", coulomb=0.2, load_coefficient=0.1, load_radius=0.02)
         .motor("psi", gain=0.03, gear_ratio=50, rotor_inertia=1e-5)
         .armature("slide", inertia=0.7)
         .line_spring("cord", "eye", "plate", stiffness=10, rest=0.5, damping=0.2)
@@ -77,6 +78,8 @@ def test_every_kind_of_part_shows_its_numbers_with_units() -> None:
         "           · friction psi: coulomb 0.1 N·m, stribeck 0.05 N·m, "
         "stribeck velocity 0.1 rad/s, "
         "stribeck exponent 2, friction width 0.01 rad/s",
+        "           · dry friction theta: coulomb 0.2 N·m, stribeck velocity 0.1 rad/s, stribeck exponent 2, "
+        "load coefficient 0.1, load radius 0.02 m",
         "           · motor psi.motor: gain 0.03 N·m/input, gear ratio 50, rotor inertia 1e-05 kg·m²",
         "      └─ plate [0.25 kg] by fixed weld",
         "coupling gear: psi = 0.5 + -2·theta + 0.25·theta^3",

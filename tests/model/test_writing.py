@@ -711,6 +711,21 @@ def test_what_has_no_place_may_be_left_out():
     assert [c.quantity for c in changes] == ["damping", "coulomb"]
 
 
+def test_dry_friction_is_written_as_its_level():
+    held = ARM.dry_friction("elbow", coulomb=0.25)
+    text, changes = rewritten(URDF, held)
+    assert text == URDF.replace(
+        "<!-- the last one -->", '<!-- the last one -->\n    <dynamics friction="0.25"/>'
+    )
+    assert [str(c) for c in changes] == ["friction 'elbow': coulomb 0 → 0.25 N·m"]
+    told = refusal(URDF, ARM.dry_friction("elbow", coulomb=0.25, stribeck=0.1, load_coefficient=0.1))
+    assert "no place for load_coefficient of elbow; stribeck of elbow" in told
+    assert "two frictions" in refusal(URDF, held.friction("elbow", coulomb=0.1))
+    plain = mjcf()
+    m = read_mechanism_text(plain).dry_friction("j", coulomb=0.1)
+    assert rewritten(plain, m)[0].count('frictionloss="0.1"') == 1
+
+
 def test_words_to_ignore_must_be_known():
     assert "Did you mean armature" in refusal(URDF, ARM, ignore=("armatur",))
     assert "tuple" in refusal(URDF, ARM, ignore="armature")

@@ -18,11 +18,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from mechid.compile import register
-from mechid.dynamics.linear import decomposed
+from mechid.dynamics import dry
+from mechid.dynamics.linear import decomposed, solve
 from mechid.dynamics.model import Model
-from mechid.dynamics.newton import Evaluated, newton
-from mechid.dynamics.stepper import RowKind, Stepper, StepResult, extrapolate
-from mechid.dynamics.tree import Array
+from mechid.dynamics.newton import Evaluated, Solved, newton
+from mechid.dynamics.stepper import Outcome, RowKind, Stepper, StepResult, extrapolate
+from mechid.dynamics.tree import Array, spread
 from mechid.errors import MechidError
 
 ALPHA = (
@@ -64,11 +65,12 @@ class BDF(Stepper):
         return 2 * model.nq
 
     def nz(self, model: Model) -> int:
-        return model.nc
+        return model.nc + model.dry.index.shape[0]
 
     def rows(self, model: Model) -> tuple[RowKind, ...]:
         n = model.nq
-        return (RowKind.KINEMATIC,) * n + (RowKind.DYNAMIC,) * n + (RowKind.HARD,) * model.nc
+        stuck = (RowKind.FRICTION,) * model.dry.index.shape[0]
+        return (RowKind.KINEMATIC,) * n + (RowKind.DYNAMIC,) * n + (RowKind.HARD,) * model.nc + stuck
 
     def check(self, model: Model, steps: int) -> None:
         super().check(model, steps)
@@ -105,8 +107,20 @@ class BDF(Stepper):
         alpha, h = self.coefficients(k), self.step_size(k)
         q, v = xs.q[-1], xs.v[-1]
         closure, slope = model.constraint(q, u)
-        impulse = h * model.force_balance(q, v, alpha @ xs.v / h, u, t + h) + slope.T @ z
-        return jnp.concatenate([alpha @ xs.q - h * v, impulse, closure])
+        impulse = h * model.force_balance(q, v, alpha @ xs.v / h, u, t + h) + slope.T @ z[: model.nc]
+        impulse, held = self._with_friction(impulse, z[model.nc :], v, h, model)
+        return jnp.concatenate([alpha @ xs.q - h * v, impulse, closure, held])
+
+    def _with_friction(
+        self, impulse: Array, stuck: Array, v: Array, h: Array, model: Model
+    ) -> tuple[Array, Array]:
+        """The balance with friction's impulses, and friction's rows."""
+        on = model.dry.index
+        if not on.shape[0]:
+            return impulse, stuck
+        bound = h * dry.level(model.dry.values, v[on])
+        held = dry.row(stuck, v[on], bound, dry.felt(model))
+        return impulse - spread(stuck, on, model.nq), held
 
     def step(
         self,
@@ -126,24 +140,43 @@ class BDF(Stepper):
             v = (past_q + alpha[-1] * q) / h
             return v, (past_v + alpha[-1] * v) / h
 
-        def evaluate(y: Array) -> Evaluated:
-            q, lam = y[:n], y[n:]
-            v, a = rates(q)
-            closure, slope = model.constraint(q, u)
-            impulse = h * model.force_balance(q, v, a, u, t + h) + slope.T @ lam
-            # a difference of coordinates divided by h² is only known to their rounding
-            scale = jnp.max(jnp.abs(q)) / h + jnp.max(jnp.abs(past_v))
-            allowed = self.absolute_tolerance + self.relative_tolerance * scale
-            tolerance = jnp.concatenate([jnp.full(n, allowed), jnp.full(model.nc, self.absolute_tolerance)])
-            return Evaluated(jnp.concatenate([impulse, closure]), tolerance, None, lambda: slope_of(y))
+        on, nc = jax.nn.one_hot(model.dry.index, n), model.nc
 
-        slope_of = jax.jacfwd(lambda y: evaluate(y).r)
-        start = jnp.concatenate([guess[0].q, guess[1]])
-        solved = newton(evaluate, start, factorised=decomposed)
-        q = solved.y[:n]
-        return StepResult(
-            State(q, rates(q)[0]), solved.y[n:], solved.outcome, solved.iterations, solved.residual
-        )
+        def solved(stuck: Array) -> Solved:
+            """With given impulses of friction."""
+
+            def evaluate(y: Array) -> Evaluated:
+                q, lam = y[:n], y[n:]
+                v, a = rates(q)
+                closure, slope = model.constraint(q, u)
+                impulse = h * model.force_balance(q, v, a, u, t + h) + slope.T @ lam
+                impulse -= stuck @ on if len(on) else 0.0
+                # a difference of coordinates divided by h² is only known to their rounding
+                scale = jnp.max(jnp.abs(q)) / h + jnp.max(jnp.abs(past_v))
+                allowed = self.absolute_tolerance + self.relative_tolerance * scale
+                tolerance = jnp.concatenate([jnp.full(n, allowed), jnp.full(nc, self.absolute_tolerance)])
+                return Evaluated(jnp.concatenate([impulse, closure]), tolerance, None, lambda: slope_of(y))
+
+            slope_of = jax.jacfwd(lambda y: evaluate(y).r)
+            start = jnp.concatenate([guess[0].q, guess[1][:nc]])
+            return newton(evaluate, start, factorised=decomposed)
+
+        def step(stuck: Array) -> dry.Around:
+            end = solved(stuck)
+            pushed = jnp.concatenate([on.T, jnp.zeros((nc, len(on)))])
+            H = on @ solve(end.kept.factors, pushed)[:n] * alpha[-1] / h
+            return dry.Around(end, on @ rates(end.y[:n])[0], H)
+
+        if not len(on):
+            end, stuck = solved(jnp.zeros(0)), jnp.zeros(0)
+            outcome = end.outcome
+        else:
+            end, stuck, left = dry.settled(
+                step, lambda rate: h * dry.level(model.dry.values, rate), dry.felt(model), guess[1][nc:]
+            )
+            outcome = jnp.where(left > dry.OPEN, int(Outcome.STALLED), end.outcome)
+        q, z = end.y[:n], jnp.concatenate([end.y[n:], stuck])
+        return StepResult(State(q, rates(q)[0]), z, outcome, end.iterations, end.residual)
 
     def predict(self, history: State, zs: Array, known: Array) -> tuple[State, Array]:
         return State(extrapolate(history.q, known), history.v[-1]), extrapolate(zs, known - 1)

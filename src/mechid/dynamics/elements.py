@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from mechid.dynamics.dry import DryRows
 from mechid.dynamics.loops import Attached, LoopArrays, point_jacobian, points
 from mechid.dynamics.tree import Array, Kinematics, cross, force_cross, spread
 
@@ -54,6 +55,7 @@ class ElementArrays(LoopArrays):
     motor: Array
     """(n, nu) force on each coordinate by unit inputs"""
     friction: FrictionRows
+    dry: DryRows
     line_springs: LineSprings
     wrenches: Wrenches
     frame_link: Array

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mechid.dynamics import elements, loops, tree
+from mechid.dynamics.dry import DryRows
 from mechid.dynamics.elements import ElementArrays
 from mechid.dynamics.loops import Attached
 from mechid.dynamics.tree import Array
@@ -94,6 +95,11 @@ class Model(Protocol):
         ...
 
     def constraint_hessian(self, q: Array, weights: Array, at: Any = None) -> Array: ...
+    @property
+    def dry(self) -> DryRows:
+        """friction that sticks"""
+        ...
+
     def force_balance(self, q: Array, v: Array, a: Array, u: Array, t: Array) -> Array: ...
     def mass_matrix(self, q: Array) -> Array: ...
     def energy(self, q: Array, v: Array) -> tuple[Array, Array]: ...
@@ -240,7 +246,17 @@ def with_float_leaves(model: Any, floats: list[Array]) -> Any:
     return jax.tree.unflatten(structure, new)
 
 
-FORCES = ("gravity", "potential", "damping", "motor", "friction", "line_springs", "wrenches", "customs")
+FORCES = (
+    "gravity",
+    "potential",
+    "damping",
+    "motor",
+    "friction",
+    "dry",
+    "line_springs",
+    "wrenches",
+    "customs",
+)
 """fields whose numbers move forces only: neither where bodies are nor how heavy they are"""
 
 

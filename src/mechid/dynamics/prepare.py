@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mechid.compile import jit
+from mechid.dynamics.dry import DryRows
 from mechid.dynamics.elements import CustomRow, FrictionRows, LineSprings, Wrenches
 from mechid.dynamics.loops import Attached
 from mechid.dynamics.model import Maximal, TreeModel, float_leaves
@@ -72,6 +73,7 @@ class Topology:
     spring_index: Any
     damper_index: Any
     friction_index: Any
+    dry_friction_index: Any
     motor_index: Any
     armature_index: Any
     motor_input: Any
@@ -114,6 +116,7 @@ def prepare(top: Topology, values: Any) -> TreeModel:
         damping=_summed(xp, (n, 2), top.damper_index, part["damper"]),
         motor=_summed(xp, (n, top.nu), (top.motor_index, top.motor_input), gain * gear),
         friction=FrictionRows(top.friction_index, part["friction"]),
+        dry=DryRows(top.dry_friction_index, part["dry_friction"]),
         line_springs=LineSprings(shape.line_start, shape.line_end, part["line_spring"]),
         wrenches=top.wrenches,
         customs=_customs(top, part["custom"][:, 0]),

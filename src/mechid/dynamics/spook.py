@@ -20,13 +20,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from mechid.compile import register
-from mechid.dynamics import elements
+from mechid.dynamics import dry, elements
 from mechid.dynamics import spook_linear as linear
 from mechid.dynamics.loops import Attached, joint_rows
 from mechid.dynamics.model import TreeModel
 from mechid.dynamics.rotations import quaternion_of_rotation, quaternion_of_vector, vector_of_quaternion
 from mechid.dynamics.stepper import Blocks, Outcome, RowKind, Stepper, StepResult, along, columns
-from mechid.dynamics.tree import Array, cross, kinematics, take
+from mechid.dynamics.tree import Array, cross, kinematics, spread, take
 from mechid.errors import MechidError
 from mechid.model.geometry import finite
 
@@ -77,11 +77,12 @@ class Spook(Stepper):
         return 12 * model.maximal.link.shape[0]
 
     def nz(self, model: TreeModel) -> int:  # type: ignore[override]
-        return model.maximal.row_to.link.shape[0] + model.nc
+        return model.maximal.row_to.link.shape[0] + model.nc + model.dry.index.shape[0]
 
     def rows(self, model: TreeModel) -> tuple[RowKind, ...]:  # type: ignore[override]
-        half = self.nx(model) // 2
-        return (RowKind.DYNAMIC,) * half + (RowKind.KINEMATIC,) * half + (RowKind.HARD,) * self.nz(model)
+        half, stuck = self.nx(model) // 2, model.dry.index.shape[0]
+        kinds = (RowKind.DYNAMIC,) * half + (RowKind.KINEMATIC,) * half
+        return kinds + (RowKind.HARD,) * (self.nz(model) - stuck) + (RowKind.FRICTION,) * stuck
 
     def check(self, model: TreeModel, steps: int) -> None:  # type: ignore[override]
         super().check(model, steps)
@@ -160,10 +161,12 @@ class Spook(Stepper):
     ) -> Balance:
         at, rows = scene.at, self._rows(model, h)
         c = G.shape[0] - model.nq
+        z, stuck = _split(model, z)
         rates = G @ jnp.stack([_stacked(x0), _stacked(x1)], -1)
         closure, slope = joint_rows(model, at.q, u)
         joint = model.armature * (rates[c:, 1] - rates[c:, 0])
         joint -= h * self._joint_force(x0, rates[c:, 0], u, t, model, at) + slope.T @ z[c:]
+        joint -= spread(stuck, model.dry.index, model.nq)
         weights = jnp.concatenate([-z[:c], joint])
         body = _impulses(scene, x1.v - x0.v, x1.w - x0.w)
         body -= h * _body_forces(model, x0, scene, u)
@@ -172,8 +175,13 @@ class Spook(Stepper):
         closing = new + rows.sigma * z + rows.stiff * g - rows.gamma * old
         turned = _turn(linear.products(_exp(h * x1.w), x0.e), x1.e)
         kinematic = jnp.concatenate([x1.r - x0.r - h * x1.v, turned]).reshape(-1)
-        r = jnp.concatenate([body.reshape(-1) + weights @ G, kinematic, closing])
-        return Balance(r, weights, rates[c:], turned, slope, rows)
+        on = model.dry.index
+        U = _loads(model)
+        bound = h * dry.level(model.dry.values, rates[c:, 0][on]) + U @ jnp.abs(z[: U.shape[1]])
+        inertia = dry.felt(model) if on.shape[0] else jnp.zeros(0)
+        held = dry.row(stuck, rates[c:, 1][on], bound, inertia)
+        r = jnp.concatenate([body.reshape(-1) + weights @ G, kinematic, closing, held])
+        return Balance(r, weights, rates[c:], turned, slope, rows, bound)
 
     def step(
         self,
@@ -199,14 +207,39 @@ class Spook(Stepper):
         closing = jnp.concatenate([G[:c], slope @ rates])
         target = rows.gamma * (closing @ old) - rows.stiff * g
         kkt = jnp.block([[mass, -closing.T], [closing, jnp.diag(rows.sigma)]])
-        solved = jnp.linalg.solve(kkt, jnp.concatenate([mass @ old + h * force, target]))
-        new, lam = solved[:half], solved[half:]
+        right = jnp.concatenate([mass @ old + h * force, target])
+        if not model.dry.index.shape[0]:
+            solved, stuck, error = jnp.linalg.solve(kkt, right), jnp.zeros(0), 0.0
+        else:
+            solved, stuck, error = self._with_friction(kkt, right, rates, old, h, model, guess[1])
+        new, lam = solved[:half], jnp.concatenate([solved[half:], stuck])
         moved = self.retract(x0, jnp.concatenate([h * new, jnp.zeros(half)]))
         v, w = new.reshape(2, -1, 3)
         fine = jnp.all(jnp.isfinite(solved))
-        outcome = jnp.where(fine, int(Outcome.SOLVED), int(Outcome.SINGULAR))
+        ended = jnp.where(error > dry.OPEN, int(Outcome.STALLED), int(Outcome.SOLVED))
+        outcome = jnp.where(fine, ended, int(Outcome.SINGULAR))
         state = State(moved.r, moved.e / jnp.linalg.norm(moved.e, axis=-1, keepdims=True), v, w)
         return StepResult(state, lam, outcome, jnp.asarray(1), jnp.where(fine, 0.0, jnp.inf))
+
+    def _with_friction(
+        self, kkt: Array, right: Array, rates: Array, old: Array, h: Array, model: TreeModel, guess: Array
+    ) -> tuple[Array, Array, Array]:
+        """Velocities and multipliers with the impulses of friction, and what is left of its rows (2.27)."""
+        on, half, c = model.dry.index, old.shape[0], model.maximal.row_to.link.shape[0]
+        pushed = jnp.concatenate([rates[on], jnp.zeros((on.shape[0], kkt.shape[0] - half))], 1)
+        both = jnp.linalg.solve(kkt, jnp.concatenate([right[:, None], pushed.T], 1))
+        free, moved = both[:, 0], both[:, 1:]
+        slide = dry.Slide(
+            rates[on] @ free[:half],
+            rates[on] @ moved[:half],
+            h * dry.level(model.dry.values, rates[on] @ old),
+            free[half : half + c],
+            moved[half : half + c],
+            _loads(model),
+            dry.felt(model),
+        )
+        stuck, error = dry.solved(slide, _split(model, guess)[1])
+        return free + moved @ stuck, stuck, error
 
     def linearize(
         self,
@@ -226,6 +259,7 @@ class Spook(Stepper):
         c = G.shape[0] - n
         now = self._residual(x0, x1, z, u, t, h, model, scene, G)
         rates, rows, slope = G[c:], now.rows, now.slope
+        z, stuck = _split(model, z)
         closing = jnp.concatenate([G[:c], slope @ rates])
 
         # dP of the forces along coordinates, by poses and by velocities
@@ -266,12 +300,35 @@ class Spook(Stepper):
         drives = jax.nn.one_hot(model.drive_index[:, 1], u.shape[0])
         shut = -jnp.pad(drives, ((z.shape[0] - drives.shape[0], 0), (0, 0))) * rows.stiff[:, None]
         by_u = jnp.concatenate([by_u, jnp.zeros((half, u.shape[0])), shut])
+        x = jnp.stack([jnp.block(x) for x in by_x])
+        on = model.dry.index
+        if on.shape[0]:
+            # friction: m (s + σ λ) where it sticks, λ ∓ b where it slides
+            firm = dry.felt(model)
+            cases = dry.case(stuck, now.rates[on, 1], now.bound, firm)
+            firm = firm[:, None]
+            sticks = (cases == 0.0)[:, None]
+            steep = jax.vmap(jax.grad(dry.level, argnums=1))(model.dry.values, now.rates[on, 0])
+            slides = -(cases * h * steep)[:, None]
+            old = jnp.concatenate([rates0[on], rates[on]], 1) * slides
+            turned = jnp.concatenate([rates1[on], jnp.zeros((on.shape[0], half))], 1) * firm
+            pushed = jnp.pad(rates[on] * firm, ((0, 0), (half, 0)))
+            by_old, by_new = jnp.where(sticks, turned, old), jnp.where(sticks, pushed, 0.0)
+            x = jnp.concatenate([x, jnp.stack([by_old, by_new])], 1)
+            U = _loads(model)
+            loads = -cases[:, None] * U * jnp.sign(z[: U.shape[1]])
+            loads = jnp.pad(jnp.where(sticks, 0.0, loads), ((0, 0), (0, z.shape[0] - U.shape[1])))
+            acts = jnp.pad(-rates[on].T, ((0, by_z.shape[0] - half), (0, 0)))
+            by_z = jnp.block([[by_z, acts], [loads, jnp.diag(jnp.where(sticks[:, 0], dry.CREEP, 1.0))]])
+            by_u = jnp.pad(by_u, ((0, on.shape[0]), (0, 0)))
+            z = jnp.concatenate([z, stuck])
         by_theta = along(lambda m: self.residual(xs, z, u, t, k, m), model, tangent, now.r)
-        return Blocks(now.r, jnp.stack([jnp.block(x) for x in by_x]), by_z, by_u, by_theta)
+        return Blocks(now.r, x, by_z, by_u, by_theta)
 
     def reactions(self, z: Array, h: Array, model: TreeModel) -> Array:  # type: ignore[override]
         """Those of loops, couplings and drives; λ acts by +Gᵀ."""
-        return z[self.nz(model) - model.nc :] / h
+        pulling, _ = _split(model, z)
+        return pulling[pulling.shape[0] - model.nc :] / h
 
     def _relaxation(self, h: Array) -> Array:
         return 2.0 * h if self.relaxation_time is None else jnp.asarray(self.relaxation_time)
@@ -371,6 +428,8 @@ class Balance(NamedTuple):
     slope: Array
     """∂h/∂q of couplings and drives"""
     rows: Rows
+    bound: Array
+    """(d,) of friction's impulses"""
 
 
 def _scene(model: TreeModel, x: State) -> Scene:
@@ -378,6 +437,21 @@ def _scene(model: TreeModel, x: State) -> Scene:
     R = linear.rotations(x.e)
     turned = R @ inertia @ jnp.swapaxes(R, 1, 2)
     return Scene(R, com, mass, turned, linear.placed(model, R, x.r, com))
+
+
+def _split(model: TreeModel, z: Array) -> tuple[Array, Array]:
+    """Multipliers of joints, loops, couplings and drives; impulses of friction."""
+    count = z.shape[0] - model.dry.index.shape[0]
+    return z[:count], z[count:]
+
+
+def _loads(model: TreeModel) -> Array:
+    """(d, c) U: how each impulse of a joint adds to the bound of friction on its coordinates (F.4)."""
+    own = model.maximal
+    turning = own.row_to.link == own.row_start.link
+    coefficient, radius = model.dry.values[:, 4:].T
+    carried = own.owner[model.dry.index][:, None] == own.row_to.link[None]
+    return carried * coefficient[:, None] * jnp.where(turning[None], 1.0, radius[:, None])
 
 
 def _exp(turn: Array) -> Array:

@@ -31,6 +31,7 @@ class RowKind(enum.Enum):
     DYNAMIC = "impulse: may be softened by a weight"
     KINEMATIC = "how coordinates follow from rates: a definition, softened only as an impulse of its own"
     HARD = "constraint: never softened"
+    FRICTION = "sticks or slides: never softened, with slopes of the case that holds"
 
 
 class Outcome(enum.IntEnum):
@@ -286,7 +287,7 @@ class Stepper(abc.ABC):
 
     def reactions(self, z: Array, h: Array, model: Model) -> Array:
         """Forces of loops, couplings and drives from the multipliers of a step."""
-        return -z / h
+        return -z[: model.nc] / h
 
     def linearize(
         self, xs: Any, z: Array, u: Array, t: Array, k: Array, model: Model, tangent: Any = None

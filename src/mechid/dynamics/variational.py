@@ -18,14 +18,25 @@ import operator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from mechid.compile import register
+from mechid.dynamics import dry
 from mechid.dynamics.linear import Factors, factorise, solve, solve_once, solve_transposed
 from mechid.dynamics.model import Hessians, Model
-from mechid.dynamics.newton import Evaluated, Kept, newton, nothing_kept
-from mechid.dynamics.stepper import Blocks, LinearStep, RowKind, Stepper, StepResult, along, extrapolate
-from mechid.dynamics.tree import Array
+from mechid.dynamics.newton import Evaluated, Kept, Solved, newton, nothing_kept
+from mechid.dynamics.stepper import (
+    Blocks,
+    LinearStep,
+    Outcome,
+    RowKind,
+    Stepper,
+    StepResult,
+    along,
+    extrapolate,
+)
+from mechid.dynamics.tree import Array, spread
 from mechid.errors import MechidError
 
 RULES = {"midpoint": ((0.5, 1.0),), "trapezoidal": ((0.0, 0.5), (1.0, 0.5))}
@@ -108,10 +119,11 @@ class Variational(Stepper):
         return 2 * model.nq
 
     def nz(self, model: Model) -> int:
-        return model.nc
+        return model.nc + model.dry.index.shape[0]
 
     def rows(self, model: Model) -> tuple[RowKind, ...]:
-        return (RowKind.DYNAMIC,) * (2 * model.nq) + (RowKind.HARD,) * model.nc
+        stuck = (RowKind.FRICTION,) * model.dry.index.shape[0]
+        return (RowKind.DYNAMIC,) * (2 * model.nq) + (RowKind.HARD,) * model.nc + stuck
 
     def initial(self, model: Model, q: Array, v: Array, u: Array, t: Array) -> State:
         return State(q, model.terms(q, v, u, t).v)
@@ -170,9 +182,37 @@ class Variational(Stepper):
         return made, at[len(points) :]
 
     def residual(self, xs: State, z: Array, u: Array, t: Array, k: Array, model: Model) -> Array:
-        F, G = self.sides(xs, z, u, t, k, model)
+        F, G = self._sides(xs, z, u, t, k, model)
         n = model.nq
         return jnp.concatenate([F[:n], xs.p[1] - G[n:], F[n:]])
+
+    # Friction that sticks: an impulse at the middle of the step
+
+    def _friction_shares(self) -> tuple[float, float]:
+        """Of its impulse on the left and the right end."""
+        return (1.0, 0.0) if self.forces == "left" and self.rule == "midpoint" else (0.5, 0.5)
+
+    def _friction(self, q0: Array, q1: Array, stuck: Array, h: Array, model: Model) -> Array:
+        """Its rows."""
+        on = model.dry.index
+        if not on.shape[0]:
+            return jnp.zeros(0)
+        rate = (q1 - q0)[on] / h
+        bound = h * dry.level(model.dry.values, rate)
+        return dry.row(stuck, rate, bound, dry.felt(model))
+
+    def _friction_slopes(
+        self, q0: Array, q1: Array, stuck: Array, h: Array, model: Model
+    ) -> tuple[Array, Array]:
+        """By q1 (by q0 the opposite), and by the impulses."""
+        on, n = model.dry.index, model.nq
+        rate = (q1 - q0)[on] / h
+        inertia, bound = dry.felt(model), h * dry.level(model.dry.values, rate)
+        cases = dry.case(stuck, rate, bound, inertia)
+        steep = jax.vmap(jax.grad(dry.level, argnums=1))(model.dry.values, rate)
+        by_rate = jnp.where(cases == 0.0, inertia, -cases * h * steep)
+        own = jnp.diag(jnp.where(cases == 0.0, dry.CREEP, 1.0))
+        return (by_rate / h)[:, None] * jax.nn.one_hot(on, n), own
 
     def remember(self, model: Model, x: State, u: Array) -> Memory:
         return Memory(model.constraint(x.q, u)[1], nothing_kept(model.nq + model.nc))
@@ -189,32 +229,55 @@ class Variational(Stepper):
     ) -> StepResult:
         q0, p0 = xs.q[-1], xs.p[-1]
         n, nc, h = model.nq, model.nc, self.step_size(k)
+        on, shares = jax.nn.one_hot(model.dry.index, n), self._friction_shares()
         slope0, kept = self.remember(model, State(q0, p0), u) if memory is None else memory
 
-        def evaluate(y: Array) -> Evaluated:
-            points, (at1,) = self._terms(q0, y[:n], u, t, h, model, y[:n])
-            left, right = self._momenta(points, h)
-            closure, slope1 = model.constraint(y[:n], u, at1)
-            scale = jnp.maximum(jnp.max(jnp.abs(p0)), jnp.max(jnp.abs(left)))
-            allowed = self.absolute_tolerance + self.relative_tolerance * scale
-            tolerance = jnp.concatenate([jnp.full(n, allowed), jnp.full(nc, self.absolute_tolerance)])
-            r = jnp.concatenate([p0 + left - y[n:] @ slope0, closure])
+        def solved(stuck: Array, y: Array, kept: Kept) -> Solved:
+            """With given impulses of friction."""
 
-            def jacobian() -> Array:
-                (_, by_q1), _ = self._slopes(points, h)
-                return _stacked([by_q1, -slope0.T], [slope1, jnp.zeros((nc, nc))])
+            def evaluate(y: Array) -> Evaluated:
+                points, (at1,) = self._terms(q0, y[:n], u, t, h, model, y[:n])
+                left, right = self._momenta(points, h)
+                closure, slope1 = model.constraint(y[:n], u, at1)
+                scale = jnp.maximum(jnp.max(jnp.abs(p0)), jnp.max(jnp.abs(left)))
+                allowed = self.absolute_tolerance + self.relative_tolerance * scale
+                tolerance = jnp.concatenate([jnp.full(n, allowed), jnp.full(nc, self.absolute_tolerance)])
+                balance = p0 + left - y[n:] @ slope0
+                if len(on):
+                    balance, right = balance + shares[0] * stuck @ on, right + shares[1] * stuck @ on
 
-            return Evaluated(r, tolerance, (right, slope1), jacobian)
+                def jacobian() -> Array:
+                    (_, by_q1), _ = self._slopes(points, h)
+                    return _stacked([by_q1, -slope0.T], [slope1, jnp.zeros((nc, nc))])
 
-        solved = newton(evaluate, jnp.concatenate([guess[0].q, guess[1]]), kept=kept)
-        p1, slope1 = solved.extra
+                return Evaluated(jnp.concatenate([balance, closure]), tolerance, (right, slope1), jacobian)
+
+            return newton(evaluate, y, kept=kept)
+
+        start = jnp.concatenate([guess[0].q, guess[1][:nc]])
+        if not len(on):
+            end, stuck, outcome = solved(jnp.zeros(0), start, kept), jnp.zeros(0), None
+        else:
+
+            def step(stuck: Array) -> dry.Around:
+                # as from the last state: rates at rest are told to the last digit
+                end = solved(stuck, start, kept)
+                pushed = jnp.concatenate([-shares[0] * on.T, jnp.zeros((nc, len(on)))])
+                H = on @ solve(end.kept.factors, pushed)[:n] / h
+                return dry.Around(end, on @ (end.y[:n] - q0) / h, H)
+
+            end, stuck, left = dry.settled(
+                step, lambda rate: h * dry.level(model.dry.values, rate), dry.felt(model), guess[1][nc:]
+            )
+            outcome = jnp.where(left > dry.OPEN, int(Outcome.STALLED), end.outcome)
+        p1, slope1 = end.extra
         return StepResult(
-            State(solved.y[:n], p1),
-            solved.y[n:],
-            solved.outcome,
-            solved.iterations,
-            solved.residual,
-            Memory(slope1, solved.kept),
+            State(end.y[:n], p1),
+            jnp.concatenate([end.y[n:], stuck]),
+            end.outcome if outcome is None else outcome,
+            end.iterations,
+            end.residual,
+            Memory(slope1, end.kept),
         )
 
     def predict(self, history: State, zs: Array, known: Array) -> tuple[State, Array]:
@@ -256,18 +319,28 @@ class Variational(Stepper):
         left_u, right_u = self._input_slopes(points, h)
         _, slope0 = model.constraint(q0, u, at0)
         _, slope1 = model.constraint(q1, u, at1)
-        bend = model.constraint_hessian(q0, z, at0)
+        bend = model.constraint_hessian(q0, z[:nc], at0)
         one, zero, none = jnp.eye(n), jnp.zeros((n, n)), jnp.zeros((nc, n))
         by_x0 = jnp.block([[left[0] - bend, one], [-right[0], zero], [none, none]])
         by_x1 = jnp.block([[left[1], zero], [-right[1], one], [slope1, none]])
         by_z = jnp.concatenate([-slope0.T, jnp.zeros((n + nc, nc))])
         by_u = jnp.concatenate([left_u, -right_u, model.constraint_input_slope()])
+        if model.dry.index.shape[0]:
+            on, (first, last) = jax.nn.one_hot(model.dry.index, n), self._friction_shares()
+            by_q, own = self._friction_slopes(q0, q1, z[nc:], h, model)
+            wide = jnp.pad(by_q, ((0, 0), (0, n)))
+            by_x0, by_x1 = jnp.concatenate([by_x0, -wide]), jnp.concatenate([by_x1, wide])
+            side = jnp.concatenate([first * on.T, -last * on.T, jnp.zeros((nc, len(on)))])
+            by_z = _stacked([by_z, side], [jnp.zeros((len(on), nc)), own])
+            by_u = jnp.pad(by_u, ((0, len(on)), (0, 0)))
         r = self.residual(xs, z, u, t, k, model)
         by_theta = along(lambda m: self.residual(xs, z, u, t, k, m), model, tangent, r)
         return Blocks(r, jnp.stack([by_x0, by_x1]), by_z, by_u, by_theta)
 
     def linear_step(self, xs: State, z: Array, u: Array, t: Array, k: Array, model: Model) -> LinearStep:
         """The unknowns are q1 and λ; p1 follows."""
+        if model.dry.index.shape[0]:
+            return super().linear_step(xs, z, u, t, k, model)
         (q0, q1), h, nc = xs.q, self.step_size(k), model.nc
         points, (at0, at1) = self._terms(q0, q1, u, t, h, model, q0, q1)
         left, right = self._slopes(points, h)
@@ -280,12 +353,22 @@ class Variational(Stepper):
         return LinearVariational(factorise(K), left[0] - bend, F_u, *right, right_u)
 
     def sides(self, xs: State, z: Array, u: Array, t: Array, k: Array, model: Model) -> tuple[Array, Array]:
+        if model.dry.index.shape[0]:
+            return super().sides(xs, z, u, t, k, model)
+        return self._sides(xs, z, u, t, k, model)
+
+    def _sides(self, xs: State, z: Array, u: Array, t: Array, k: Array, model: Model) -> tuple[Array, Array]:
+        """The balance of momenta and the closure, friction's rows; then the new state."""
         (q0, q1), h = xs.q, self.step_size(k)
         points, (at0, at1) = self._terms(q0, q1, u, t, h, model, q0, q1)
         left, right = self._momenta(points, h)
         _, slope = model.constraint(q0, u, at0)
         closure, _ = model.constraint(q1, u, at1)
-        return jnp.concatenate([xs.p[0] + left - slope.T @ z, closure]), jnp.concatenate([q1, right])
+        lam, stuck = z[: model.nc], z[model.nc :]
+        first, last = (share * spread(stuck, model.dry.index, model.nq) for share in self._friction_shares())
+        held = self._friction(q0, q1, stuck, h, model)
+        F = jnp.concatenate([xs.p[0] + left - slope.T @ lam + first, closure, held])
+        return F, jnp.concatenate([q1, right + last])
 
     def _input_slopes(self, points: list[Any], h: Array) -> tuple[Array, Array]:
         """Derivatives of D1 L_d + F_d⁻ and D2 L_d + F_d⁺ by the inputs."""

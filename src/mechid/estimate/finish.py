@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from mechid.estimate.fit import Compared, Estimate, Fit
+from mechid.estimate.misread import misread
 from mechid.estimate.problem import ShootingProblem
 from mechid.estimate.solvers.problem import Point
+from mechid.estimate.suspicion import before, outliers
 from mechid.estimate.uncertainty import Uncertainty
 from mechid.estimate.whitening import unmixed
 
@@ -23,9 +25,14 @@ def finish(
     solver: Any,
     first_cost: float,
     solution: Any,
+    whole: ShootingProblem | None = None,
+    simulated: bool = True,
     extra: dict[str, Any] | None = None,
 ) -> Fit:
-    """The fit of a solution: its point, trace, outcome; and what was found of its uncertainty."""
+    """The fit of a solution: its point, trace, outcome; and what was found of its uncertainty.
+
+    whole: the problem before it was cut into segments. simulated: no state was free to follow the log.
+    """
     free, y = problem.free, point.y
     theta = y[: free.size]
     stds = np.sqrt(np.diag(found.covariance))
@@ -45,6 +52,13 @@ def finish(
         )
         for i, (name, quantity) in enumerate(quantities.items())
     }
+    channels = compared(problem, point)
+    suspicions = suspected(problem, channels)
+    if not solution.outcome.startswith("Interrupted"):
+        begun = [y[p] for p, before in zip(problem.places, problem.follows, strict=True) if before is None]
+        suspicions += misread(
+            whole or problem, np.concatenate([theta, *begun]), channels, simulated=simulated
+        )
     return Fit(
         estimator,
         type(solver).__name__,
@@ -55,14 +69,24 @@ def finish(
         found.covariance,
         (first_cost, point.cost),
         solution.trace,
-        compared(problem, point),
+        channels,
         solution.converged,
         solution.outcome,
         {},
         found.sensitivities,
-        found.notes,
+        (*found.notes, *suspicions),
         {"uncertainty": found, "problem": problem, **(extra or {})},
     )
+
+
+def suspected(problem: ShootingProblem, channels: tuple[Compared, ...] = ()) -> tuple[str, ...]:
+    """What looks broken about the logs; with their residuals, where these are there."""
+    spans: dict[str, tuple[Any, float, float]] = {}
+    for s in problem.shootings:
+        e, first, last = spans.get(s.experiment.name, (s.experiment, np.inf, -np.inf))
+        spans[e.name] = e, min(first, float(s.grid.t[0])), max(last, float(s.grid.t[-1]))
+    told = tuple(note for e, first, last in spans.values() for note in before(e, first, last))
+    return told + outliers(channels, told)
 
 
 def _starts(problem: ShootingProblem, y: np.ndarray, found: Uncertainty) -> dict[str, Estimate]:

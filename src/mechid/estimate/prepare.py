@@ -17,6 +17,7 @@ from mechid.estimate.conditions import check_shapes, check_slopes, exact
 from mechid.estimate.experiment import Experiment
 from mechid.estimate.shooting import Shooting
 from mechid.estimate.start import first_state
+from mechid.estimate.suspicion import refuse_stillness
 from mechid.model.mechanism import Mechanism
 from mechid.model.parameters import Parameters
 
@@ -33,6 +34,7 @@ def prepared(stepper: Stepper, experiment: Experiment, free: Parameters, keep: i
     table = samples.inputs(experiment, mechanism, grid)
     first = first_state(mechanism, model, experiment.start, experiment.name)
     groups = samples.groups(experiment, grid)
+    refuse_stillness(experiment, float(grid.t[0]), float(grid.t[-1]))
     _check_sensors(mechanism, model, experiment)
     _check_cost(mechanism, model, experiment, free)
     shooting = Shooting(experiment, stepper, free, grid, groups, first, table, keep)

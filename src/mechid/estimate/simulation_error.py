@@ -19,7 +19,7 @@ from mechid.dynamics.course import KEEP
 from mechid.dynamics.stepper import Stepper
 from mechid.errors import MechidError
 from mechid.estimate.experiment import Experiment
-from mechid.estimate.finish import finish
+from mechid.estimate.finish import finish, suspected
 from mechid.estimate.fit import Fit
 from mechid.estimate.prepare import check, prepared
 from mechid.estimate.problem import ShootingProblem
@@ -84,7 +84,8 @@ def simulation_error(
     count = 1 if segments is None else int(segments)
     first = whole.evaluate(whole.start)
     if not np.isfinite(first.cost) and count < 2:
-        raise MechidError(f"The starting parameters cannot be simulated. {_why(first)}")
+        told = " ".join(["The starting parameters cannot be simulated.", _why(first), *suspected(whole)])
+        raise MechidError(told.strip())
     problem, solution = _solve(whole, solver, count, progress)
     finished = finish(
         problem,
@@ -94,6 +95,7 @@ def simulation_error(
         solver=solver,
         first_cost=_first_cost(whole, first, problem),
         solution=solution,
+        whole=whole,
     )
     seconds = {"compile": compiled, "run": time.perf_counter() - began - compiled}
     return replace(finished, seconds=seconds)

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.linalg
 
 from mechid.estimate.chain import ChainProblem, Linear, Motion, Place
-from mechid.estimate.lifted import LiftedSolution, solve_lifted
+from mechid.estimate.lifted import OPEN, LiftedSolution, solve_lifted
 from mechid.estimate.problem import ShootingProblem
 from mechid.estimate.solvers.problem import Iteration, Progress, plural
 from mechid.estimate.whitening import log_volume
@@ -166,7 +166,9 @@ def _determinant(
     low = np.array([at(i, middle[i] - h) for i, h in enumerate(by)])
     slope = (high - low) / (2 * by)
     bend = np.where(middle == 0.0, (high + low - 2 * here) / by**2, 0.0)
-    bend = np.maximum(bend, np.maximum(1e-4 * told**2, 1e-300))
+    # what the data do not tell stays about where it is
+    size = np.abs(place.y[: len(by)])
+    bend = np.maximum(bend, np.maximum(1e-4 * told**2, 1.0 / (OPEN * np.where(size > 0.0, size, 1.0)) ** 2))
     return place.y[: len(by)] - slope / bend, np.sqrt(bend)
 
 

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+import jax
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -29,6 +30,7 @@ from mechid.estimate.first_guess import Guess, first_guess
 from mechid.estimate.fit import Fit
 from mechid.estimate.interior import solve_interior
 from mechid.estimate.lifted import EXACT, Hardening, LiftedSolution, hardened, solve_lifted
+from mechid.estimate.misread import UNEXPLAINED
 from mechid.estimate.prepare import check, prepared
 from mechid.estimate.problem import ShootingProblem, each
 from mechid.estimate.samples import Group
@@ -42,6 +44,7 @@ from mechid.estimate.warming import warmed
 from mechid.model.geometry import finite
 from mechid.model.mechanism import Mechanism
 from mechid.model.parameters import Parameters
+from mechid.model.parts import DryFriction
 
 METHODS = ("sqp", "augmented-lagrangian", "ipopt")
 ROUNDS = 8
@@ -149,6 +152,8 @@ def full_discretization(
         raise MechidError(f"There is no method '{method}' of full discretisation; valid: {choices(METHODS)}.")
     if method == "ipopt":
         casadi_module()
+    if isinstance(mechanism, Mechanism):
+        _refuse_sticking(mechanism)
     base, guesses, settings = _begun(mechanism, stepper, experiments, free, solver, "full discretisation")
     count = len(dynamic_rows(stepper, free.bind(free.theta0)))
     problem = ChainProblem(base, np.eye(count))
@@ -161,6 +166,16 @@ def full_discretization(
     solution = _settled(problem, settings, _start(base, guesses, begin), motions, progress, solve)
     fit = _finished(solution, "full discretisation", settings, guesses, began, errors=False)
     return replace(fit, solver="IPOPT") if method == "ipopt" else fit
+
+
+def _refuse_sticking(mechanism: Mechanism) -> None:
+    """Exact equations leave a coordinate that sticks nowhere to go: its case could never change on the way."""
+    sticking = [e.coordinate for e in mechanism.elements if isinstance(e, DryFriction)]
+    if sticking:
+        raise MechidError(
+            f"Dry friction on '{sticking[0]}' sticks, which exact equations of motion cannot be solved with: use "
+            "joint(…), or friction(…, width=…), which is smooth."
+        )
 
 
 # From arguments to a problem
@@ -309,11 +324,28 @@ def _finished(
         solver=settings,
         first_cost=solution.trace[0].cost,
         solution=solution,
+        simulated=not errors or not _pushed(problem.base, place),
         extra={"chain": problem, "solution": solution},
     )
     total = time.perf_counter() - began
     compiled = solution.began - began
     return replace(fit, seconds={"compile": compiled, "run": total - compiled})
+
+
+def _pushed(base: ShootingProblem, place: Place) -> bool:
+    """Whether impulses that the model lacks make up much of the momenta: the log is followed, not explained."""
+    for s, link in zip(base.shootings, place.links, strict=True):
+        q = np.asarray(
+            jax.vmap(lambda x, stepper=s.stepper: stepper.positions(place.model, x))(link.motion.states)
+        )
+        rows, left = divmod(link.errors.shape[1], q.shape[1])
+        if left:
+            continue
+        inertia = np.asarray(place.model.mass_matrix(q[len(q) // 2]))
+        momenta = np.std(np.diff(q, axis=0) / np.diff(s.grid.t)[:, None] @ inertia, axis=0)
+        if np.any(np.sqrt(np.sum(link.errors**2, 0)) > UNEXPLAINED * np.tile(momenta, rows)):
+            return True
+    return False
 
 
 # Parameters that are known

@@ -18,6 +18,7 @@ from mechid.estimate import samples
 from mechid.estimate.experiment import HOLDS, LQR, Experiment, Measured, Start, Tracked
 from mechid.estimate.start import first_state
 from mechid.jobs.entries import Entry
+from mechid.jobs.log_changes import mended, named_channel, named_channels
 from mechid.model.mechanism import Mechanism
 from mechid.model.parameters import Parameters
 from mechid.model.parts import Motor
@@ -37,6 +38,9 @@ KEYS = (
     "feedback",
     "time_unit",
     "shift",
+    "scale",
+    "without",
+    "despike",
     "name",
     "terminal_weight",
 )
@@ -51,7 +55,7 @@ def read_experiment(entry: Entry, mechanism: Mechanism, folder: Path) -> tuple[E
     given = entry.table(KEYS, needs=("file", "measured"))
     path = folder / given["file"].text()
     name = given["name"].text() if "name" in given else None
-    log = _filtered(entry, _shifted(entry, _read(entry, path, name)))
+    log = mended(entry, _read(entry, path, name))
     measured = [_measured(e, mechanism, log) for e in given["measured"].tables()]
     if not measured:
         raise given["measured"].error("'measured' is empty: name at least one sensor.")
@@ -161,38 +165,6 @@ def _culprit(entry: Entry, path: Path, options: Mapping[str, Any]) -> Entry:
     return entry["file"]
 
 
-def _shifted(entry: Entry, log: Log) -> Log:
-    for channel, e in entry["shift"].table().items() if "shift" in entry else ():
-        _channel(e, log, channel)
-        with e.blamed():
-            log = log.shifted(e.number(), channel)
-    return log
-
-
-def _filtered(entry: Entry, log: Log) -> Log:
-    for e in entry["filter"].tables() if "filter" in entry else ():
-        given = e.table(("cutoff", "channels", "order"), needs=("cutoff",))
-        names = _channels(given["channels"], log) if "channels" in given else ()
-        order = given["order"].whole() if "order" in given else 4
-        cutoff = given["cutoff"].number(above=0.0)
-        with e.blamed():
-            log = log.filtered(*names, cutoff=cutoff, order=order)
-    return log
-
-
-def _channels(entry: Entry, log: Log) -> list[str]:
-    names = entry.texts()
-    for i, name in enumerate(names):
-        _channel(entry[i] if isinstance(entry.value, list) else entry, log, name)
-    return names
-
-
-def _channel(entry: Entry, log: Log, name: str) -> str:
-    if name not in log:
-        raise entry.error(unknown(f"channel (in log '{log.name}')", name, log.names))
-    return name
-
-
 def _span(
     entry: Entry | None, log: Log, measured: Sequence[Measured]
 ) -> tuple[float, float] | tuple[None, None]:
@@ -219,7 +191,7 @@ def _measured(entry: Entry, mechanism: Mechanism, log: Log) -> Measured:
         raise entry.error(f"A measurement needs one of {', '.join(SENSORS)}; here is {found}.")
     kind = kinds[0]
     sensor, units = _sensor(given[kind], kind, mechanism)
-    channels = _channels(given["channels"], log)
+    channels = named_channels(given["channels"], log)
     if len(channels) != len(units):
         raise given["channels"].error(
             f"'{kind}' here gives {_values(units)}, but {len(channels)} "
@@ -306,7 +278,7 @@ def _inputs(entry: Entry | None, mechanism: Mechanism, log: Log) -> dict[str, st
         own = _input_name(e, name, mechanism)
         if own in inputs:
             raise e.error(f"Input '{own}' is given twice.")
-        inputs[own] = _channel(e, log, e.value) if isinstance(e.value, str) else _constant(e)
+        inputs[own] = named_channel(e, log, e.value) if isinstance(e.value, str) else _constant(e)
     return inputs
 
 
@@ -329,7 +301,7 @@ def _start(
             _coordinate(e, mechanism, name)
             if isinstance(e.value, str):
                 unit = mechanism.coordinate(name).unit + ("/s" if key == "v" else "")
-                _same_unit(e, log, _channel(e, log, e.value), unit, f"{key} of '{name}'")
+                _same_unit(e, log, named_channel(e, log, e.value), unit, f"{key} of '{name}'")
             values[key][name] = _first(e, log, begin) if isinstance(e.value, str) else _constant(e)
     stds = {key: _std(given[key], mechanism) for key in ("q_std", "v_std") if key in given}
     return Start(values["q"], values["v"], **stds)
@@ -337,7 +309,7 @@ def _start(
 
 def _first(entry: Entry, log: Log, begin: float) -> float:
     """The first sample of a channel from `begin` on."""
-    channel = log[_channel(entry, log, entry.text())]
+    channel = log[named_channel(entry, log, entry.text())]
     there = np.flatnonzero((channel.time >= begin - 1e-9 * max(1.0, abs(begin))) & ~channel.missing)
     if not len(there):
         raise entry.error(f"Channel '{entry.value}' has no sample from {begin:g} s on.")
@@ -372,7 +344,7 @@ def _tracked(entry: Entry, mechanism: Mechanism, log: Log) -> Tracked:
     channels = {}
     for name, e in given["channels"].table().items():
         _coordinate(e, mechanism, name)
-        channels[name] = _channel(e, log, e.text())
+        channels[name] = named_channel(e, log, e.text())
         _same_unit(e, log, e.value, mechanism.coordinate(name).unit, f"'{name}'")
     if not channels:
         raise given["channels"].error(

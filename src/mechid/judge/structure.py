@@ -27,12 +27,12 @@ from mechid.compile import jit
 from mechid.dynamics.assembly import assemble, with_driven
 from mechid.dynamics.lowering import lower
 from mechid.dynamics.model import TreeModel
-from mechid.dynamics.tree import Array
+from mechid.dynamics.tree import Array, spread
 from mechid.errors import MechidError
 from mechid.judge.closure import assembled
 from mechid.model.inertia import linear_from_pseudo, pseudo_from_linear
 from mechid.model.mechanism import Mechanism
-from mechid.model.parts import Armature, Damper, Friction, Motor, Spring
+from mechid.model.parts import Armature, Damper, DryFriction, Friction, Motor, Spring
 
 TEN = (
     "mass",
@@ -118,7 +118,7 @@ def _linear(mechanism: Mechanism) -> Iterator[tuple[Any, str]]:
             yield e, "rotor_inertia"
         elif isinstance(e, Damper):
             yield e, "damping"
-        elif isinstance(e, Friction):
+        elif isinstance(e, Friction | DryFriction):
             yield e, "coulomb"
         elif isinstance(e, Spring):
             yield e, "stiffness"
@@ -177,7 +177,8 @@ def _slopes(model: TreeModel, q: Array, v: Array, a: Array, u: Array) -> dict[st
             potential=model.potential + by["potential"],
             friction=model.friction._replace(values=model.friction.values.at[:, 0].add(by["coulomb"])),
         )
-        return moved.force_balance(q, v, a, u, jnp.asarray(0.0))
+        sliding = spread(by["dry"] * jnp.sign(v[model.dry.index]), model.dry.index, model.nq)
+        return moved.force_balance(q, v, a, u, jnp.asarray(0.0)) + sliding
 
     n = model.nq
     still = {
@@ -186,6 +187,7 @@ def _slopes(model: TreeModel, q: Array, v: Array, a: Array, u: Array) -> dict[st
         "damping": jnp.zeros(n),
         "potential": jnp.zeros((n, 5)),
         "coulomb": jnp.zeros(model.friction.values.shape[0]),
+        "dry": jnp.zeros(model.dry.values.shape[0]),
     }
     by = jax.jacfwd(balance)(still)
     return {name: jnp.tensordot(free, slope, 1) for name, slope in by.items()}
@@ -206,10 +208,14 @@ def _columns(mechanism: Mechanism, model: TreeModel, by: dict[str, np.ndarray]) 
             continue
         carried = np.asarray(linear_from_pseudo(jnp.asarray(pose @ units @ pose.T)))
         yield from list(np.moveaxis(by["ten"][:, :, carrier] @ carried.T, -1, 0))
-    frictions = [e.name for e in mechanism.elements if isinstance(e, Friction)]
+    frictions, dry = (
+        [e.name for e in mechanism.elements if type(e) is kind] for kind in (Friction, DryFriction)
+    )
     for e, quantity in _linear(mechanism):
         at = number[e.coordinate]
-        if quantity == "coulomb":
+        if isinstance(e, DryFriction):
+            yield by["dry"][:, :, dry.index(e.name)]
+        elif quantity == "coulomb":
             yield by["coulomb"][:, :, frictions.index(e.name)]
         elif quantity == "stiffness":
             yield by["potential"][:, :, at] @ np.array([0.5 * e.rest**2, -e.rest, 0.5, 0.0, 0.0])

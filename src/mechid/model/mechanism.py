@@ -33,6 +33,7 @@ from mechid.model.parts import (
     Custom,
     Damper,
     Drive,
+    DryFriction,
     Element,
     Frame,
     Friction,
@@ -372,6 +373,30 @@ class Mechanism:
         return self._on(
             Friction, name, coordinate, coulomb, stribeck, stribeck_velocity, stribeck_exponent, width
         )
+
+    def dry_friction(
+        self,
+        coordinate: str,
+        *,
+        coulomb: float = 0.0,
+        stribeck: float = 0.0,
+        stribeck_velocity: float = 0.1,
+        stribeck_exponent: float = 2.0,
+        load_coefficient: float = 0.0,
+        load_radius: float = 1.0,
+        name: str | None = None,
+    ) -> Mechanism:
+        """Dry friction that sticks: Coulomb level, Stribeck excess (N·m or N), and a part of the joint's load."""
+        levels = {"coulomb": coulomb, "stribeck": stribeck, "load_coefficient": load_coefficient}
+        for what, value in levels.items():
+            _not_negative(value, f"The {what} of dry friction on '{coordinate}'")
+        shape = {"stribeck_velocity": stribeck_velocity, "stribeck_exponent": stribeck_exponent}
+        for what, value in (shape | {"load_radius": load_radius}).items():
+            who = f"The {what} of dry friction on '{coordinate}'"
+            if not finite(value, (), who) > 0.0:
+                raise MechidError(f"{who} must be > 0, not {value:g}.")
+        numbers = (*levels.values(), load_radius)
+        return self._on(DryFriction, name, coordinate, *numbers[:2], *shape.values(), *numbers[2:])
 
     def motor(
         self,

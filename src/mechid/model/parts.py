@@ -186,6 +186,34 @@ class Friction:
 
 
 @dataclass(frozen=True)
+class DryFriction:
+    """Dry friction on a coordinate that really sticks: any force up to a bound at rest, the bound while it slides.
+
+    The bound is C + S exp(−|v/v_S|^δ) + μ (r Σ |forces| + Σ |moments|): Coulomb level C, Stribeck excess S with
+    velocity v_S and exponent δ, and coefficient μ of the load that the coordinate's joint carries, the components
+    of its force at a radius r (steppers without explicit joints know no loads).
+    """
+
+    name: str
+    coordinate: str
+    coulomb: float
+    stribeck: float
+    stribeck_velocity: float
+    stribeck_exponent: float
+    load_coefficient: float
+    load_radius: float
+
+    quantities: ClassVar[dict[str, str]] = {
+        "coulomb": "F",
+        "stribeck": "F",
+        "stribeck_velocity": "x/s",
+        "stribeck_exponent": "1",
+        "load_coefficient": "1",
+        "load_radius": "m",
+    }
+
+
+@dataclass(frozen=True)
 class Motor:
     """Force ratio·gain·u on a coordinate, and the rotor's inertia, ratio²·rotor_inertia, felt by it."""
 
@@ -274,7 +302,7 @@ def check_function(element: Custom) -> None:
         raise MechidError(f"{who} must give {wanted}, not shape {shape}.")
 
 
-Element = Spring | Damper | Friction | Motor | Armature | LineSpring | Wrench | Custom
+Element = Spring | Damper | Friction | DryFriction | Motor | Armature | LineSpring | Wrench | Custom
 
 
 def element_numbers(element: Any) -> tuple[float, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -129,9 +130,14 @@ def _joint_elements(mechanism: Mechanism, joint: Joint) -> list[str]:
     for e in mechanism.elements:
         coordinate = by_name.get(getattr(e, "coordinate", ""))
         if coordinate is not None:
-            kind = type(e).__name__.lower()
+            kind = _kind(e)
             texts.append(f"{kind} {e.name}: {_quantities(e, coordinate)}")
     return texts
+
+
+def _kind(element: object) -> str:
+    """dry friction"""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(element).__name__).lower()
 
 
 def _quantities(element: object, coordinate: Coordinate | None) -> str:

@@ -14,7 +14,7 @@ import numpy as np
 from mechid.errors import MechidError
 from mechid.model.addresses import TABLES
 from mechid.model.mechanism import Mechanism
-from mechid.model.parts import Coupling, Custom, quantity_unit
+from mechid.model.parts import Coupling, Custom, DryFriction, Friction, quantity_unit
 from mechid.model.xmltext import Element, Pen
 
 SAME, SAME_TURNED, BACK = 1e-15, 1e-14, 1e-12
@@ -78,6 +78,17 @@ def table(m: Mechanism, actuators: Set[str]) -> Table:
         if isinstance(e, Custom):
             numbers["element", e.name] = dict(e.parameters)
         elif type(e) in kinds:
+            if isinstance(e, DryFriction):
+                # a file knows a level and no form; of loads it knows nothing
+                numbers["dry_friction", e.name] = {"load_coefficient": e.load_coefficient}
+                form = (
+                    e.coulomb,
+                    e.stribeck,
+                    e.stribeck_velocity,
+                    e.stribeck_exponent,
+                    FRICTION["friction_width"],
+                )
+                e = Friction(e.name, e.coordinate, *form)
             kind = kinds[type(e)]
             own = kind in PASSIVE and e.name not in actuators
             name = getattr(e, "coordinate", "") if own else e.name
@@ -125,6 +136,8 @@ def _absent(kind: str, like: dict[str, Any]) -> dict[str, Any] | None:
     """The numbers of a part that a file does not mention; None where it would have to."""
     if kind in PASSIVE:
         return {**dict.fromkeys(like, 0.0), **(FRICTION if kind == "friction" else {})}
+    if kind == "dry_friction":
+        return {"load_coefficient": 0.0}
     return {"gain": 1.0, "gear_ratio": 1.0, "rotor_inertia": 0.0} if kind == "motor" else None
 
 

@@ -15,6 +15,7 @@ from mechid.model.parts import (
     Armature,
     Coordinate,
     Damper,
+    DryFriction,
     Friction,
     Joint,
     LineSpring,
@@ -112,7 +113,7 @@ def _axis(coordinate: Coordinate) -> str:
 def _coordinates(mechanism: Mechanism, console: Console) -> None:
     rows = []
     for c in mechanism.coordinates:
-        on = {k: _summed(mechanism, k, c.name) for k in (Damper, Friction, Armature, Spring)}
+        damping, armature, stiffness = (_summed(mechanism, k, c.name) for k in (Damper, Armature, Spring))
         motors = [e for e in mechanism.elements if isinstance(e, Motor) and e.coordinate == c.name]
         limits = "" if not np.isfinite([c.lower, c.upper]).any() else f"{c.lower:.4g} … {c.upper:.4g}"
         rows.append(
@@ -122,7 +123,7 @@ def _coordinates(mechanism: Mechanism, console: Console) -> None:
                 limits,
                 short(c.max_rate),
                 short(c.max_force),
-                *(short(on[k]) for k in (Damper, Friction, Armature, Spring)),
+                *(short(x) for x in (damping, _friction(mechanism, c.name), armature, stiffness)),
                 " ".join(_gear(m) for m in motors),
             ]
         )
@@ -135,6 +136,11 @@ def _summed(mechanism: Mechanism, kind: type, coordinate: str) -> float:
     """The first number of all elements of a kind on a coordinate: damping, friction, armature, stiffness."""
     own: list[Any] = [e for e in mechanism.elements if type(e) is kind]
     return sum(next(iter(element_numbers(e))) for e in own if e.coordinate == coordinate)
+
+
+def _friction(mechanism: Mechanism, coordinate: str) -> float:
+    """The Coulomb level, smooth or not."""
+    return sum(_summed(mechanism, kind, coordinate) for kind in (Friction, DryFriction))
 
 
 def _gear(motor: Motor) -> str:
@@ -152,6 +158,15 @@ def _other_elements(mechanism: Mechanism, console: Console) -> None:
         if isinstance(e, LineSpring):
             told = f"{e.first} – {e.second}: stiffness {e.stiffness:.4g} N/m, damping {e.damping:.4g} N·s/m"
             rows.append([e.name, "line spring", told])
+        elif isinstance(e, DryFriction):
+            level = f"Coulomb {e.coulomb:.4g}, Stribeck excess {e.stribeck:.4g}"
+            rows.append(
+                [
+                    e.name,
+                    "dry friction",
+                    f"on {e.coordinate}: {level}, load coefficient {e.load_coefficient:.4g}",
+                ]
+            )
         elif kind == "Wrench":
             rows.append([e.name, "force", f"at {e.frame}, {e.axes} axes"])  # type: ignore[union-attr]
         elif kind == "Custom":
@@ -284,7 +299,7 @@ def _as_data(mechanism: Mechanism, state: Closure, found: Structure | None) -> d
                 "max_rate": _finite(c.max_rate),
                 "max_force": _finite(c.max_force),
                 "damping": _summed(mechanism, Damper, c.name),
-                "friction": _summed(mechanism, Friction, c.name),
+                "friction": _friction(mechanism, c.name),
                 "armature": _summed(mechanism, Armature, c.name),
                 "stiffness": _summed(mechanism, Spring, c.name),
             }

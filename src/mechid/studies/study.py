@@ -21,10 +21,12 @@ STUDIES = {
     "baxter-loop": "a robot arm feels the stiffness of a flexible loop: 219 minutes in the paper",
     "matrix": "one log through every estimator and every stepper: one program, one table",
     "states": "all states as unknowns: soft and hard dynamics, every stepper, chaos, stiff joints, coverage",
+    "furuta": "a Furuta pendulum by joint estimation with SPOOK: made data, three scenarios, a real one",
     "touch": "what one contact point cannot tell of a loop, and what a second arm or an external sensor adds",
     "repetitions": "masses, inertias, lengths, damping: how often the truth lies within three standard deviations",
     "trajectories": "the six-link loop beside another engine's trajectories",
     "steppers": "every stepper on every small mechanism: one motion, observed orders of convergence",
+    "pendulum": "friction of a hinge, viscous, dry, Stribeck: five releases as in the paper; a driven pendulum",
     "drift": "energy and loop drift beside explicit Euler and RK4: why a variational integrator",
 }
 

@@ -1,0 +1,258 @@
+"""Whether a log that a fit cannot explain is explained if a channel is read with the other sign, or half a turn on.
+
+Parameters run away from a channel that is read wrongly, so that its residuals alone need not show it. The fit is
+tried again, by simulation and for a few iterations, with the readings that promise most. Only fits that leave much
+of a channel unexplained pay for this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mechid.dynamics.sensors import JointPosition, JointVelocity
+from mechid.errors import MechidError
+from mechid.estimate.experiment import Experiment
+from mechid.estimate.fit import Compared
+from mechid.estimate.problem import ShootingProblem
+from mechid.estimate.samples import Group
+from mechid.estimate.shooting import Shooting
+from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
+from mechid.estimate.solvers.problem import Point
+from mechid.estimate.start import FirstState
+from mechid.estimate.whitening import unmixed
+
+UNEXPLAINED = 0.2
+"""of a channel's spread: residuals from which another reading is tried"""
+BETTER = 0.4
+"""of its residual: what another reading must leave at most"""
+WORSE = 1.5
+"""times their residual: what it may cost other channels"""
+TRIED = 3
+"""readings that are fitted; the others are only simulated"""
+ITERATIONS = 20
+CLOSE = 0.1
+"""of a channel's spread: how near a start must be to its first sample to have been read off it"""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A channel of an experiment read otherwise: sign · value + offset."""
+
+    experiment: str
+    channel: str
+    sign: float
+    offset: float
+    """rad"""
+    put_in: bool
+    """an input, not a measurement"""
+
+
+class Tried(NamedTuple):
+    """How well a reading explains the logs."""
+
+    reading: Reading
+    y: np.ndarray
+    cost: float
+    rms: dict[tuple[str, str], float]
+    """of the residuals, by experiment and channel"""
+
+
+def unexplained(compared: Sequence[Compared]) -> list[Compared]:
+    """Channels that move and of whose motion the fit leaves much."""
+    return [c for c in compared if 0.0 < UNEXPLAINED * _spread(c.measured) < c.rms]
+
+
+def misread(
+    problem: ShootingProblem, y: np.ndarray, compared: Sequence[Compared], *, simulated: bool = True
+) -> tuple[str, ...]:
+    """Sentences on channels that would be explained if they were read otherwise.
+
+    problem: whole experiments. y: parameters and first states that were found. simulated: `compared` stems from a
+    motion that the parameters explain, not from states that were free to follow the log.
+    """
+    if not problem.least_squares or any(not isinstance(s.table, np.ndarray) for s in problem.shootings):
+        return ()
+    if simulated and not unexplained(compared):
+        return ()
+    problem = replace(problem, memory={})
+    reached = Tried(_AS_IT_IS, y, *_judged(problem, problem.evaluate(y)))
+    if not simulated or not np.isfinite(reached.cost):
+        found = _fitted(problem, _AS_IT_IS, [y, problem.start])
+        reached = reached if found is None else found
+    before = {(c.experiment, c.channel): c.rms for c in compared} if simulated else reached.rms
+    spread = {(c.experiment, c.channel): _spread(c.measured) for c in compared}
+    bad = [k for k, rms in before.items() if 0.0 < UNEXPLAINED * spread[k] < rms]
+    if not bad:
+        return ()
+    promised = []
+    for reading in _readings(problem, bad):
+        changed, starts = _changed(problem, y, reading)
+        costs = [changed.evaluate(at).cost for at in starts]
+        promised.append((min(costs), reading, starts[int(np.argmin(costs))]))
+    promised.sort(key=lambda p: p[0])
+    good = []
+    for cost, reading, at in promised[:TRIED]:
+        found = _fitted(_changed(problem, y, reading)[0], reading, [at]) if np.isfinite(cost) else None
+        if found is not None and _explains(found, before, bad):
+            good.append(found)
+    return _sentence(good, before, bad, problem, "" if simulated else " in a simulation")
+
+
+_AS_IT_IS = Reading("", "", 1.0, 0.0, False)
+
+
+def _spread(measured: np.ndarray) -> float:
+    known = measured[np.isfinite(measured)]
+    return float(np.std(known)) if len(known) else 0.0
+
+
+def _explains(found: Tried, before: dict[Any, float], bad: list[Any]) -> bool:
+    """Whether the channel in question, for an input all that are bad, are explained better and none far worse."""
+    own = (found.reading.experiment, found.reading.channel)
+    judged = bad if found.reading.put_in or own not in bad else [own]
+    return all(found.rms[k] <= BETTER * before[k] for k in judged) and all(
+        found.rms[k] <= WORSE * rms for k, rms in before.items()
+    )
+
+
+# Readings
+
+
+def _readings(problem: ShootingProblem, bad: list[tuple[str, str]]) -> list[Reading]:
+    found = []
+    for s in problem.shootings:
+        name = s.experiment.name
+        if not any(experiment == name for experiment, _ in bad):
+            continue
+        for m in s.experiment.measured:
+            turns = np.atleast_1d(m.sensor.revolute) if isinstance(m.sensor, JointPosition) else ()
+            for i, channel in enumerate(m.channels):
+                found.append(Reading(name, channel, -1.0, 0.0, False))
+                if i < len(turns) and turns[i]:
+                    found.append(Reading(name, channel, 1.0, np.pi, False))
+        put_in = {c for c in s.experiment.inputs.values() if isinstance(c, str)}
+        found += [Reading(name, channel, -1.0, 0.0, True) for channel in sorted(put_in)]
+    return found
+
+
+def _changed(
+    problem: ShootingProblem, y: np.ndarray, reading: Reading
+) -> tuple[ShootingProblem, list[np.ndarray]]:
+    """The problem with a channel read otherwise, and where to begin: at the given parameters, at those found."""
+    shootings = tuple(
+        _reread(s, reading) if s.experiment.name == reading.experiment else s for s in problem.shootings
+    )
+    changed = replace(problem, shootings=shootings, memory={})
+    start = changed.start
+    found = np.concatenate([y[: problem.free.size], start[problem.free.size :]])
+    return changed, [start, found]
+
+
+def _reread(s: Shooting, reading: Reading) -> Shooting:
+    if reading.put_in:
+        names = s.free.mechanism.input_names
+        columns = [names.index(i) for i, c in s.experiment.inputs.items() if c == reading.channel]
+        table = np.array(s.table)
+        table[:, columns] *= reading.sign
+        return replace(s, table=table)
+    groups = tuple(_reread_group(g, reading) for g in s.groups)
+    return replace(s, groups=groups, first=_reread_start(s, reading))
+
+
+def _reread_group(g: Group, reading: Reading) -> Group:
+    if reading.channel not in g.channels:
+        return g
+    values, j = g.values.copy(), g.channels.index(reading.channel)
+    values[:, j] = g.present[:, j] * (reading.sign * values[:, j] + reading.offset)
+    return g._replace(values=values)
+
+
+def _reread_start(s: Shooting, reading: Reading) -> FirstState:
+    """A first state that was read off the channel is read otherwise too."""
+    first, place = s.first, _coordinate(s.experiment, reading.channel)
+    if place is None or len(first.dependent):
+        return first
+    i, rate = place
+    channel = s.experiment.log[reading.channel]
+    seen = channel.values[~channel.missing & (channel.time >= s.grid.t[0] - 1e-9)]
+    given = first.v[i] if rate else first.q[i]
+    if not len(seen) or abs(seen[0] - given) > CLOSE * float(np.std(seen)):
+        return first
+    q, v, mean = first.q.copy(), first.v.copy(), first.mean.copy()
+    if not rate:
+        q[i] = reading.sign * q[i] + reading.offset
+        mean[i] = reading.sign * mean[i] + reading.offset
+    v[i] *= reading.sign
+    mean[len(q) + i] *= reading.sign
+    return first._replace(q=q, v=v, mean=mean)
+
+
+def _coordinate(experiment: Experiment, channel: str) -> tuple[int, bool] | None:
+    """The joint coordinate that a channel shows, and whether it shows its rate."""
+    for m in experiment.measured:
+        if channel in m.channels and isinstance(m.sensor, JointPosition | JointVelocity):
+            at = int(np.atleast_1d(m.sensor.index)[list(m.channels).index(channel)])
+            return at, isinstance(m.sensor, JointVelocity)
+    return None
+
+
+# Fits
+
+
+def _fitted(problem: ShootingProblem, reading: Reading, starts: list[np.ndarray]) -> Tried | None:
+    """A few iterations from the cheaper of some starts; None where none can be simulated."""
+    points = [problem.evaluate(np.clip(y, problem.lower, problem.upper)) for y in starts]
+    best = min(points, key=lambda p: p.cost)
+    if not np.isfinite(best.cost):
+        return None
+    try:
+        solution = LevenbergMarquardt(max_iterations=ITERATIONS, cost_tolerance=1e-4).solve(problem, best.y)
+    except MechidError:
+        return None
+    return Tried(reading, solution.point.y, *_judged(problem, solution.point))
+
+
+def _judged(problem: ShootingProblem, point: Point) -> tuple[float, dict[tuple[str, str], float]]:
+    """The cost, and the root mean square of each channel's residuals, ∞ where there are none."""
+    found = {}
+    for s, run, noise in zip(problem.shootings, point.runs, problem.noise, strict=True):
+        for i, (group, std) in enumerate(zip(s.groups, noise, strict=True)):
+            residuals = run.residuals[i] if np.isfinite(point.cost) else np.full_like(group.values, np.inf)
+            plain = unmixed(group, residuals) * std if np.isfinite(point.cost) else residuals
+            squares = np.sum(plain**2 / group.emphasis[:, None], 0)
+            for name, square, count in zip(group.channels, squares, group.present.sum(0), strict=True):
+                found[s.experiment.name, name] = float(np.sqrt(square / max(count, 1.0)))
+    return point.cost, found
+
+
+# Words
+
+
+def _sentence(
+    good: list[Tried], before: dict[Any, float], bad: list[Any], problem: ShootingProblem, where: str
+) -> tuple[str, ...]:
+    """One sentence: of readings that explain about as much it is not known which one is right."""
+    if not good:
+        return ()
+    best = min(t.cost for t in good)
+    alike = [t for t in good if t.cost <= 2.0 * best + 1e-12]
+    first = alike[0].reading
+    own = (first.experiment, first.channel)
+    key = own if not first.put_in and own in bad else max(bad, key=lambda k: before[k])
+    log = next(s.experiment.log for s in problem.shootings if s.experiment.name == key[0])
+    now, then, unit = before[key], min(t.rms[key] for t in alike), log[key[1]].unit
+    signs = [t.reading for t in alike if t.reading.sign < 0.0]
+    turns = [f"channel '{t.reading.channel}' half a turn on (π rad added)" for t in alike if t.reading.offset]
+    channels = " or of ".join(f"{'input ' if r.put_in else ''}channel '{r.channel}'" for r in signs)
+    what = " or with ".join([*([f"the sign of {channels} swapped"] if signs else []), *turns])
+    whose = "its residual" if key == own and len(alike) == 1 else f"the residual of '{key[1]}'"
+    mend = f" Log.scaled('{signs[0].channel}', -1) turns it (scale in a study file)." if signs else ""
+    residual = f"{whose}{where} would fall from {now:.3g} to {then:.3g} {unit}".rstrip()
+    return (
+        f"Experiment '{first.experiment}' is explained far better with {what}: {residual}, and the parameters "
+        f"would be others.{mend}",
+    )

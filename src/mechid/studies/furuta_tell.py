@@ -1,0 +1,110 @@
+"""How the Furuta study tells its fits: a table beside truth and paper, and the fields of the JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from mechid.estimate.fit import Estimate, Fit
+from mechid.judge.identifiability import NOT_IDENTIFIABLE
+from mechid.judge.validation import Validation
+from mechid.model.mechanism import Mechanism
+from mechid.model.parameters import Parameters
+from mechid.report.fit import NOT_TOLD, digits
+from mechid.studies.study import Study
+
+
+def tell(
+    study: Study, fit: Fit, truth: Mapping[str, float], *, title: str, beside: str = "truth"
+) -> dict[str, Any]:
+    """A fit beside the truth, or what else is known: printed, and as fields of the result."""
+    study.say(fit.outcome)
+    rows = []
+    for name, p in fit.parameters.items():
+        true = truth.get(name)
+        rows.append(
+            [
+                name,
+                cell(fit, p),
+                "–" if true is None else f"{true:.4g}",
+                f"{p.start:g}",
+                p.unit,
+                ", ".join(fit.flags[name]),
+            ]
+        )
+    study.table(title, ["parameter", "found", beside, "start", "unit", "beware"], rows)
+    for sentence in fit.identifiability.sentences:
+        study.say(f"  {sentence}")
+    return numbers(fit, truth)
+
+
+def cell(fit: Fit, p: Estimate) -> str:
+    """A value with its std, or that the data do not tell it."""
+    if NOT_IDENTIFIABLE in fit.flags[p.name] or not np.isfinite(p.std):
+        return NOT_TOLD
+    value, std = digits(p.value, p.std)
+    return f"{value} ± {std}"
+
+
+def numbers(fit: Fit, truth: Mapping[str, float] | None = None) -> dict[str, Any]:
+    """A fit for a program."""
+    truth = truth or {}
+    return {
+        "parameters": {
+            name: {
+                "value": p.value,
+                "std": p.std if np.isfinite(p.std) else None,
+                "truth": truth.get(name),
+                "start": p.start,
+                "unit": p.unit,
+                "identifiable": NOT_IDENTIFIABLE not in fit.flags[name],
+                "flags": list(fit.flags[name]),
+            }
+            for name, p in fit.parameters.items()
+        },
+        "observation_error": observation_error(fit),
+        "state_error": state_error(fit),
+        "cost": {"start": fit.cost[0], "end": fit.cost[1]},
+        "iterations": fit.iterations,
+        "converged": fit.converged,
+        "outcome": fit.outcome,
+        "seconds": fit.seconds,
+    }
+
+
+def observation_error(fit: Fit) -> float:
+    """Root mean square of the angles' residuals, rad."""
+    return float(np.sqrt(np.mean([c.rms**2 for c in fit.channels])))
+
+
+def state_error(fit: Fit) -> float:
+    """Root mean square of the impulses that the model lacks in a step, N·m·s and N·s together."""
+    errors = [np.sum(np.asarray(link.errors) ** 2, 1) for link in fit.extra["solution"].place.links]
+    return float(np.sqrt(np.mean(np.concatenate(errors))))
+
+
+def paper_cost(fit: Fit, weight: float) -> float:
+    """The paper's cost: squared residuals (rad²) and κ times squared impulses, by the number of steps."""
+    links = fit.extra["solution"].place.links
+    steps = sum(len(link.errors) for link in links)
+    impulses = sum(float(np.sum(np.asarray(link.errors) ** 2)) for link in links)
+    angles = sum(float(np.nansum(c.residual**2)) for c in fit.channels)
+    return (angles + weight * impulses) / steps
+
+
+def held(fit: Fit, mechanism: Mechanism) -> Fit:
+    """The same fit as if it had found another mechanism's numbers: for what these say of logs."""
+    return replace(fit, free=Parameters(mechanism), theta=np.zeros(0))
+
+
+def validated(found: Validation) -> dict[str, Any]:
+    """A cross-validation for a program."""
+    return {
+        "score": found.score,
+        "cost": found.cost,
+        "samples": found.samples,
+        "rms": {f"{c.experiment}: {c.channel}": c.rms for c in found.channels},
+    }

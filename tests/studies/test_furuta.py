@@ -1,0 +1,83 @@
+"""The Furuta pendulum: made parameters come back, wrong settings are told."""
+
+import json
+
+import numpy as np
+import pytest
+
+from mechid.dynamics.simulate import simulate
+from mechid.dynamics.variational import Variational
+from mechid.errors import MechidError
+from mechid.studies import furuta_scenarios
+from mechid.studies.furuta_model import PENDCON, TRUTH, freed, furuta
+from mechid.studies.study import run_study
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("part=nothing", "There is no part named 'nothing'"),
+        ("friction=wet", "There is no friction named 'wet'"),
+        ("dt=-1", "Setting dt must be positive and finite"),
+        ("compliance=0", "Setting compliance must be positive and finite"),
+        ("truth.J_Azz=0", "truth.J_Azz must be > 0"),
+        ("truth.b1=-1", "truth.b1 must be ≥ 0"),
+        ("state_error_weight=-2", "Setting state_error_weight must be ≥ 0"),
+        ("seed=-1", "Setting seed must be ≥ 0"),
+        ("truth.J=1", "truth.J"),
+    ],
+)
+def test_wrong_settings_are_told(change, words, tmp_path):
+    with pytest.raises(MechidError) as told:
+        run_study("furuta", quick=True, changes=[change], as_json=False, out=tmp_path)
+    assert words in str(told.value)
+
+
+def test_the_pendulum_swings_as_a_pendulum_with_its_inertia_does():
+    """Held by a heavy arm: T = 2π sqrt(J/(m g l)) with J about the hinge."""
+    size = PENDCON
+    heavy = TRUTH | {"J_Azz": 1e6, "tilt_x": 0.0, "tilt_y": 0.0, "b2": 0.0}
+    motion = simulate(furuta(heavy, "viscous"), Variational(1e-3), 3000, q={"swing": 0.01})
+    crossings = motion.t[1:][np.diff(np.sign(motion.q[:, 1])) != 0]
+    inertia = TRUTH["J_Byy"] + size.mass_pendulum * size.com_pendulum**2
+    period = 2 * np.pi * np.sqrt(inertia / (size.mass_pendulum * size.gravity * size.com_pendulum))
+    assert np.isclose(2 * np.diff(crossings).mean(), period, rtol=2e-3)
+
+
+def test_all_thirteen_parameters_have_addresses():
+    mechanism = furuta(TRUTH, "dry")
+    names = [n for n in TRUTH if n not in ("S1", "S2")]
+    assert freed(mechanism, names).size == 13
+
+
+def test_the_swing_up_comes_near_upright():
+    real = furuta(TRUTH, "viscous")
+
+    def volts(t, q, v):
+        return furuta_scenarios.swing_up(t, q, v)[None] / TRUTH["K"]
+
+    motion = simulate(real, Variational(5e-3), 2000, inputs=volts)
+    assert np.abs(motion.q[:, 1]).max() > 2.4
+
+
+@pytest.mark.slow
+def test_quick_finds_the_shadow_parameters(tmp_path, capsys):
+    result = run_study("furuta", quick=True, changes=[], as_json=True, out=tmp_path)
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == json.loads(json.dumps(result))
+    found = result["parameters"]
+    assert set(found) == {"J_Azz", "J_Byy", "b1", "b2"}
+    assert abs(found["J_Byy"]["value"] / 4e-3 - 1) < 0.06
+    assert abs(found["J_Azz"]["value"] / 3e-3 - 1) < 0.3
+    # a coarse step is served better by its own parameters than by the true ones
+    assert result["validation"]["score"] < result["validation"]["score_of_true_parameters"]
+    assert (tmp_path / "release.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_other_truths_come_back_at_a_fine_step(tmp_path, capsys):
+    changes = ["dt=0.002", "truth.J_Azz=0.005", "truth.J_Byy=0.003", "seed=4"]
+    result = run_study("furuta", quick=True, changes=changes, as_json=True, out=tmp_path)
+    capsys.readouterr()
+    for name, truth in (("J_Azz", 5e-3), ("J_Byy", 3e-3)):
+        assert result["parameters"][name]["truth"] == truth
+        assert abs(result["parameters"][name]["value"] / truth - 1) < 0.08

@@ -1,0 +1,87 @@
+"""The study of a hinge's friction: its parts against closed forms, its tables, and measured logs."""
+
+import json
+
+import numpy as np
+import pytest
+
+from mechid.dynamics.simulate import simulate
+from mechid.dynamics.variational import Variational
+from mechid.errors import MechidError
+from mechid.studies import pendulum, pendulum_driven, pendulum_models
+from mechid.studies.study import run_study
+
+TRUTH = {"J": 0.0039, "b": 2e-4, "mu": 0.0017, "mu_delta": 8e-4, "zeta": 0.25}
+NONE = TRUTH | {"b": 0.0, "mu": 0.0, "mu_delta": 0.0}
+
+
+def test_a_release_without_friction_is_that_of_the_stepper():
+    """Two integrations of one pendulum: the study's own, and a variational one."""
+    own = pendulum_models.swung(np.array([2.0]), NONE, 2.0)[:, 0]
+    free = pendulum_models.released("viscous", "level", pendulum_models.STARTS | {"J": 0.0039, "b": 0.0})
+    run = simulate(free.apply(free.theta0), Variational(1e-3), 2000, q={"hinge": 2.0})
+    assert np.abs(own - run.q[:, 0]).max() < 2e-3
+
+
+def test_coulomb_friction_takes_its_energy_and_holds_the_rod():
+    """A swing's height falls by the torque times the angle; at the end the torque holds the weight."""
+    m, l, g = pendulum_models.RELEASED
+    torque = 0.002 * m * g
+    own = pendulum_models.swung(np.array([0.2]), NONE | {"mu_delta": 0.002, "zeta": 0.0}, 6.0)[:, 0]
+    turned = -own.min()
+    assert np.isclose(m * g * l * (np.cos(turned) - np.cos(0.2)), torque * (0.2 + turned), rtol=1e-3)
+    assert np.ptp(own[-500:]) < 1e-9
+    assert m * g * l * abs(np.sin(own[-1])) <= torque
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ("data=made", "There is no data named 'made'."),
+        ("friction=wet", "There is no friction named 'wet'."),
+        ("law=soft", "There is no law named 'soft'."),
+        ("dt=0", "Setting dt must be positive and finite, not 0."),
+        ("truth.b=-1", "Setting truth.b must be ≥ 0 and finite, not -1."),
+        ("releases=1", "Setting releases must be ≥ 2"),
+    ],
+)
+def test_wrong_settings_are_told(change, sentence, tmp_path):
+    with pytest.raises(MechidError, match=sentence.replace(".", r"\.")):
+        run_study("pendulum", quick=True, changes=[change], as_json=False, out=tmp_path)
+
+
+def test_the_load_is_not_known_to_the_driven_pendulum(tmp_path):
+    with pytest.raises(MechidError, match="There is no law named 'load'"):
+        run_study("pendulum", quick=True, changes=["data=real", "law=load"], as_json=False, out=tmp_path)
+
+
+def test_absent_data_are_told(tmp_path, monkeypatch):
+    monkeypatch.setenv("MECHID_REFERENCE", str(tmp_path))
+    with pytest.raises(MechidError, match="set MECHID_REFERENCE to the folder that holds it"):
+        run_study("pendulum", quick=True, changes=["data=real"], as_json=False, out=tmp_path)
+
+
+@pytest.mark.slow
+def test_each_model_explains_more_than_the_plainer_one(tmp_path, capsys):
+    changes = ["releases=2", "time=20"]
+    result = run_study("pendulum", quick=False, changes=changes, as_json=True, out=tmp_path)
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == json.loads(json.dumps(result))
+    for score in ("cost", "cv"):
+        errors = [result["validation"][f][score] for f in pendulum_models.FRICTIONS]
+        assert errors == sorted(errors, reverse=True)
+    for release in result["parameters"]["stribeck"]:
+        assert abs(release["J"]["value"] / TRUTH["J"] - 1) < 0.05
+    assert set(pendulum.PAPER["table3"]) == set(result["table3"])
+    assert (tmp_path / "stribeck.png").stat().st_size > 10_000
+
+
+@pytest.mark.slow
+def test_the_first_moment_is_the_weighed_one(reference, tmp_path, capsys):
+    """Of two logs: in the third, energy_shaping, torques look like dry friction, and tell no m·l."""
+    if not (reference / "data" / "dfki_simple_pendulum").is_dir():
+        pytest.skip("the logs of dfki_simple_pendulum are absent")
+    changes = ["data=real", "friction=dry"]
+    result = run_study("pendulum", quick=True, changes=changes, as_json=True, out=tmp_path)
+    capsys.readouterr()
+    for name in ("ddp", "direct_collocation"):
+        assert abs(result["parameters"]["dry"][name]["ml"]["value"] / pendulum_driven.WEIGHED - 1) < 0.1
