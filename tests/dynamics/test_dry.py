@@ -13,7 +13,7 @@ import pytest
 import mechid
 from mechid import BDF, Mechanism, Parameters, Spook, Variational, simulate, simulate_batch
 from mechid.compile import jit
-from mechid.dynamics import dry
+from mechid.dynamics import complementarity, dry
 from mechid.dynamics.batch import _together
 from mechid.dynamics.linearization import tangent_of
 from mechid.dynamics.simulate import planned
@@ -81,6 +81,7 @@ def test_a_push_must_exceed_the_level(name):
     assert pushed.q[-1, 0] == pytest.approx(0.5 / MASS, rel=0.011)
 
 
+@pytest.mark.slow
 @every_stepper
 def test_a_stribeck_excess_is_overcome_once(name):
     """Then only the Coulomb level is left: (F − C)/m."""
@@ -162,6 +163,25 @@ def enumerated(slide: dry.Slide) -> list[np.ndarray]:
             if np.all(held) and np.all(np.multiply(signs, n) >= -1e-9):
                 found.append(impulse)
     return found
+
+
+@pytest.mark.parametrize("d", [1, 3])
+def test_impulses_are_those_of_lemkes_algorithm(d):
+    """Without loads friction is a linear complementarity problem in a box."""
+    rng = np.random.default_rng(d)
+    A = rng.normal(size=(200, d, d))
+    H = A @ np.swapaxes(A, 1, 2) + 0.1 * np.eye(d)
+    rate, bound, inertia = rng.normal(size=(200, d)), rng.uniform(0.0, 1.0, (200, d)), np.ones(d)
+
+    def both(H, rate, bound):
+        none = jnp.zeros((0, d))
+        slide = dry.Slide(rate, H, bound, jnp.zeros(0), none, none.T, inertia)
+        lemke = complementarity.boxed(H + dry.CREEP * jnp.eye(d), rate, -bound, bound)
+        return dry.solved(slide, jnp.zeros(d))[0], lemke.z
+
+    own, lemke = jit(jax.vmap(both), once=True)(H, rate, bound)
+    assert np.asarray(own) == pytest.approx(np.asarray(lemke), abs=1e-9)
+    assert 0.1 < np.mean(np.abs(lemke) < 0.999 * bound) < 0.9
 
 
 @pytest.mark.parametrize("loads", [0, 2])
@@ -311,6 +331,7 @@ def exact_motion(duration: float, steps: int) -> np.ndarray:
     return path
 
 
+@pytest.mark.slow
 @every_stepper
 def test_stick_and_slip_converge_to_one_motion(name):
     exact = exact_motion(3.0, 60_000)
@@ -326,6 +347,7 @@ def test_stick_and_slip_converge_to_one_motion(name):
     assert errors[1] < 0.35 * errors[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stepper", [Variational(DT), Spook(DT)])
 def test_a_batch_is_its_runs_one_by_one(stepper):
     m = block()

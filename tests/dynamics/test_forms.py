@@ -45,7 +45,9 @@ def near_a_motion(stepper: Stepper) -> tuple[list[Any], np.ndarray]:
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("inner", STEPPERS)
+@pytest.mark.parametrize(
+    "inner", ["bdf2", *(pytest.param(n, marks=pytest.mark.slow) for n in ("variational", "spook"))]
+)
 def test_derivatives_are_those_of_the_residual(inner, form):
     stepper = FORMS[form](STEPPERS[inner])
     states, z = near_a_motion(stepper)
@@ -67,7 +69,9 @@ def test_derivatives_are_those_of_the_residual(inner, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("inner", STEPPERS)
+@pytest.mark.parametrize(
+    "inner", ["variational", *(pytest.param(n, marks=pytest.mark.slow) for n in ("bdf2", "spook"))]
+)
 def test_a_step_has_no_errors(inner, form):
     stepper = FORMS[form](STEPPERS[inner])
     states, z = near_a_motion(stepper)

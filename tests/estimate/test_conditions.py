@@ -128,6 +128,7 @@ def test_a_condition_is_worth_something(simulated):
     np.testing.assert_array_less(np.abs(values - [STIFFNESS, 0.1, EQUILIBRIUM]), 3 * stds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segments", [2, 3])
 def test_in_segments(eliminated, segments):
     same(simulation_error(ROD, STEPPER, hanging(HELD), FREE, TIGHT, segments=segments), eliminated)
@@ -142,6 +143,7 @@ def test_with_state_errors(eliminated):
     same(joint(ROD, STEPPER, hanging(HELD), FREE, TIGHT, state_error_weight=1e14), eliminated, part=0.05)
 
 
+@pytest.mark.slow
 def test_with_a_weight_that_is_chosen(eliminated):
     fit = joint(ROD, STEPPER, hanging(HELD), FREE)
     values, stds = numbers(fit)
@@ -149,6 +151,7 @@ def test_with_a_weight_that_is_chosen(eliminated):
     np.testing.assert_array_less(np.abs(values - eliminated[0]), stds)
 
 
+@pytest.mark.slow
 def test_far_from_the_start():
     """The start fulfils the condition, at another stiffness than the data tell."""
     free = freed(ROD, "hinge.stiffness", start=float(stiffness_at(1.2))).free("hinge.damping", start=0.2)
@@ -169,6 +172,7 @@ def test_a_small_std_comes_close_to_an_exact_condition(eliminated):
 SOFT = Condition("hangs nearly still", still, 0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimate", [simulation_error, full_discretization])
 def test_a_soft_condition_is_a_row_of_least_squares(estimate):
     """Dense: the rows of the samples, and one of the condition by finite differences."""
@@ -196,6 +200,7 @@ def test_a_soft_condition_is_a_row_of_least_squares(estimate):
     assert fit.cost[1] == pytest.approx(0.5 * float(r(want) @ r(want)), rel=1e-6)
 
 
+@pytest.mark.slow
 def test_gradients_with_a_soft_condition():
     """Forward and adjoint, of the whole cost."""
     y = np.array([1.7, 0.15, 0.75])
@@ -207,6 +212,7 @@ def test_gradients_with_a_soft_condition():
     np.testing.assert_allclose(forward, [(a - b) / (2 * h) for a, b in ends], rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_of_two_experiments_one_has_a_condition():
     both = [hanging(name="loose"), hanging(HELD, seed=1, name="held")]
     fit = simulation_error(ROD, STEPPER, both, FREE, TIGHT)
@@ -241,6 +247,7 @@ def rolling(*conditions):
     return Experiment(log, measured, start=start)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimate", [simulation_error, full_discretization])
 def test_two_rates_are_equal(estimate):
     """As if there were one rate: y = (damping, rate, rate)."""
@@ -267,6 +274,7 @@ def test_two_rates_are_equal(estimate):
 # Slopes where loops are closed
 
 
+@pytest.mark.slow
 def test_slopes_through_a_closed_loop():
     """Lengths move dependent coordinates, and these the condition: finite differences of rows made anew."""
     bar = mechanisms.four_bar(damping=0.05).spring("b", stiffness=3.0, rest=0.2)

@@ -198,6 +198,7 @@ def program_of(mechanism, stepper, experiment, free):
     return program, program.start + 0.1 * np.random.default_rng(1).normal(size=len(program.start))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stepper",
     [Variational(H), BDF(H, 3), pytest.param(Spook(H), marks=pytest.mark.slow)],
@@ -308,6 +309,7 @@ def test_iterations_and_outcome(pendulum):
     assert [x.evaluations for x in found.trace] == sorted({x.evaluations for x in found.trace})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stepper", [BDF(H, 2), pytest.param(Spook(H), marks=pytest.mark.slow)], ids=["BDF2", "SPOOK"]
 )
@@ -315,6 +317,7 @@ def test_a_pole_on_a_cart(stepper):
     assert_same(*both(CART, stepper, swung(CART, BDF(H, 2), (0.1, 0.8)), CART_FREE))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stepper", [Variational(0.01, forces="balanced"), BDF(0.01, 2)], ids=["variational", "BDF2"]
 )
@@ -328,6 +331,7 @@ def test_a_closed_loop(stepper):
     assert found.extra["solution"].place.links[0].motion.z.shape[1] > 0
 
 
+@pytest.mark.slow
 def test_two_logs():
     other = swung(q=(-0.6,), seed=1, name="other", steps=60)
     found, want = both(experiment=[SWING, other])
@@ -347,6 +351,7 @@ def test_a_bound_that_holds(pendulum):
     assert found.cost[1] > pendulum[0].cost[1] + 1.0
 
 
+@pytest.mark.slow
 def test_a_limit_that_holds(pendulum):
     """Between two parameters, of which one is searched as its logarithm."""
     free = freed(ROD, "rod.mass", start=0.8, transform="positive").free("hinge.damping", start=0.05)
@@ -368,6 +373,7 @@ def test_a_condition_on_the_first_state(pendulum):
     assert found.cost[1] > pendulum[0].cost[1] + 1.0
 
 
+@pytest.mark.slow
 def test_noise_that_is_not_given():
     found, want = both(experiment=swung(std=None))
     assert found.converged, found.outcome
@@ -395,6 +401,7 @@ def test_progress_is_told(pendulum):
     assert found.values == pytest.approx(pendulum[0].values, rel=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["raised", "pressed"])
 @pytest.mark.parametrize("after", [0, 2])
 def test_interrupted(after, how):

@@ -183,6 +183,7 @@ def test_gaps_are_handled(swing, estimate):
     assert clean.notes == ()
 
 
+@pytest.mark.slow
 def test_spikes_are_handled_by_the_filter_of_the_log(swing):
     angle = swing[0].copy()
     angle[[50, 120, 203]] += [0.9, -0.8, 1.0]
@@ -219,18 +220,21 @@ def test_a_swapped_sign_is_told_however_the_fit_ended(swing, estimator):
     assert fit.converged or estimator != "simulation error"
 
 
+@pytest.mark.slow
 def test_a_zero_half_a_turn_off_is_told(swing):
     fit = simulation_error(PENDULUM, STEPPER, experiment(swing[0] + np.pi), FREE)
     (note,) = [n for n in fit.notes if "half a turn" in n]
     assert "with channel 'q' half a turn on (π rad added): its residual would fall from" in note
 
 
+@pytest.mark.slow
 def test_of_two_channels_the_swapped_one_is_told(swing):
     fit = simulation_error(PENDULUM, STEPPER, experiment(-swing[0], rate=swing[1]), FREE)
     (note,) = [n for n in fit.notes if "explained far better" in n]
     assert "with the sign of channel 'q' swapped: its residual would fall from" in note
 
 
+@pytest.mark.slow
 def test_a_model_that_is_wrong_is_no_swapped_sign(swing):
     """Twice the motion: nothing that another sign would explain."""
     fit = simulation_error(PENDULUM, STEPPER, experiment(2.0 * swing[0]), FREE)
@@ -240,6 +244,7 @@ def test_a_model_that_is_wrong_is_no_swapped_sign(swing):
 # A real machine
 
 
+@pytest.mark.slow
 def test_a_swapped_torque_of_a_real_pendulum_is_told():
     """The motor-driven pendulum of DFKI: silence as it was logged, a sentence with its torque turned round."""
     path = reference_folder() / "data" / "dfki_simple_pendulum" / "ddp.csv"

@@ -319,6 +319,7 @@ def test_errors_of_states_are_those_of_impulses_where_all_is_linear():
     assert np.asarray(by_states.covariance) == pytest.approx(np.asarray(by_impulses.covariance), rel=1e-2)
 
 
+@pytest.mark.slow
 def test_forms_of_state_errors_that_are_chosen_a_weight():
     for form in ("two-impulses", "states"):
         found = fitted(state_errors=form)

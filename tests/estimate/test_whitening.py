@@ -98,6 +98,7 @@ def test_generalised_least_squares(name):
     assert note.startswith("Channel 'y' of experiment 'swing' has no samples from 0.49 to 0.6 s.")
 
 
+@pytest.mark.slow
 def test_correlations_matter():
     """y shows nothing of the motion, but much of the noise of x."""
     with_them, without = (
@@ -138,6 +139,7 @@ def test_residuals_stay_in_the_unit_of_their_channels():
     assert fit.extra["uncertainty"].misfit == pytest.approx(1.0, abs=0.15)
 
 
+@pytest.mark.slow
 def test_gradients():
     """The cost of dense squares, by the adjoint too; the last sample counts three times."""
     y = np.array([2.3, 0.15, 0.95])
@@ -151,6 +153,7 @@ def test_gradients():
     np.testing.assert_allclose(g, want, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_solver_that_follows_gradients():
     want = simulation_error(ROD, STEPPER, swing(covariance=C), FREE, TIGHT)
     solver = LBFGSB(cost_tolerance=1e-15)
@@ -159,6 +162,7 @@ def test_a_solver_that_follows_gradients():
     np.testing.assert_array_less(np.abs(numbers(fit)[0] - values), 0.02 * stds)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimate", [simulation_error, full_discretization])
 def test_noise_of_another_sensor_is_estimated(estimate):
     """Both are read at the same times; what is given stays given."""

@@ -130,7 +130,9 @@ def solve_lifted(
         return end(False, "Interrupted after 0 iterations.")
     while len(watch.trace) <= settings.max_iterations:
         try:
-            d, _ = damped_step(_held(model, place.y), damping, inequalities(base, place.y), model.c)
+            d, _ = damped_step(
+                _held(model, place.y, base.free.size), damping, inequalities(base, place.y), model.c
+            )
         except np.linalg.LinAlgError:
             damping = 10.0 * damping + 1e-12
             if damping > 1e20:
@@ -264,10 +266,11 @@ def _quadratic(linear: Linear) -> Quadratic:
     return Quadratic(T[:, :n].T @ T[:, :n], T[:, :n].T @ T[:, n], held[:, :n], held[:, n])
 
 
-def _held(model: Quadratic, y: np.ndarray) -> Quadratic:
-    """With what keeps an unknown that the data do not tell from running away: a std of OPEN times its value."""
+def _held(model: Quadratic, y: np.ndarray, parameters: int) -> Quadratic:
+    """With what keeps a parameter that the data do not tell from running away: a std of OPEN times its value."""
     size = np.where(y == 0.0, 1.0, np.abs(y))
-    return model._replace(H=model.H + np.diag(1.0 / (OPEN * size) ** 2))
+    holds = np.where(np.arange(len(y)) < parameters, 1.0 / (OPEN * size) ** 2, 0.0)
+    return model._replace(H=model.H + np.diag(holds))
 
 
 def _length(y: np.ndarray, d: np.ndarray, H: np.ndarray) -> float:
