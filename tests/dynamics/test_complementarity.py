@@ -145,6 +145,7 @@ def test_friction_is_always_solved(contacts: int, directions: int) -> None:
     assert (touching & ~slides).any()
 
 
+@pytest.mark.slow
 def test_redundant_contacts() -> None:
     """Far more contacts than freedoms, barely compliant: n = 40 and condition numbers of 1e9."""
     rng = np.random.default_rng(1)
@@ -153,6 +154,7 @@ def test_redundant_contacts() -> None:
     check(lcps(H, q), H, q, *half_line(q), relative=1e-8)
 
 
+@pytest.mark.slow
 def test_units_do_not_matter() -> None:
     """Rows and columns in units as different as 1e-6 and 1e6."""
     rng = np.random.default_rng(2)
@@ -329,6 +331,7 @@ def test_a_finite_box_always_has_a_solution() -> None:
     check(end, H, q, lower, -2 * lower)
 
 
+@pytest.mark.slow
 def test_boxes_are_those_of_projected_relaxation() -> None:
     rng = np.random.default_rng(4)
     n, many = 13, 20
@@ -343,6 +346,7 @@ def test_boxes_are_those_of_projected_relaxation() -> None:
     assert np.abs(boxes(H, q, lower, upper).z - z).max() < 1e-10
 
 
+@pytest.mark.slow
 def test_many_at_once_are_the_same_as_one_by_one() -> None:
     rng = np.random.default_rng(5)
     H, q = semidefinite(rng, 6, 40), rng.normal(size=(40, 6)) + 0.3
@@ -354,6 +358,7 @@ def test_many_at_once_are_the_same_as_one_by_one() -> None:
         assert np.allclose(alone.z, together.z[i], rtol=1e-12, atol=1e-12, equal_nan=True)
 
 
+@pytest.mark.slow
 def test_slopes() -> None:
     """jvp along H, q and both bounds against central differences, and vjp and second derivatives against jvp."""
     rng = np.random.default_rng(6)
@@ -421,6 +426,7 @@ def test_stick_and_slip(force: float, sign: int) -> None:
     assert np.allclose(by_force, (speed(mu, force + h) - speed(mu, force - h)) / (2 * h), atol=1e-9)
 
 
+@pytest.mark.slow
 def test_slopes_of_mixed_problems() -> None:
     rng = np.random.default_rng(7)
     n, free, many, h = 6, 3, 20, 1e-6
@@ -433,6 +439,7 @@ def test_slopes_of_mixed_problems() -> None:
     assert (np.abs(slope(S, b, dS, db) - difference).max(1) < 1e-5 * size**2).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("problem", [lcp, lambda H, q: boxed(H, q, q - 1, q + 1)])
 def test_a_problem_fuses_into_a_loop(problem: Any) -> None:
     """Nothing that would break a compiled loop into many kernels."""

@@ -70,6 +70,7 @@ def test_a_sliding_block_comes_to_rest_and_stays(name):
         assert np.abs(run.v[50:]).max() < 1e-9
 
 
+@pytest.mark.slow
 @every_stepper
 def test_a_push_must_exceed_the_level(name):
     stepper = STEPPERS[name](DT)
@@ -96,6 +97,7 @@ def test_a_stribeck_excess_is_overcome_once(name):
     assert simulate(sticky, stepper, 20, v=[0.5], inputs=[LEVEL + 0.9]).v[-1, 0] > 0.5
 
 
+@pytest.mark.slow
 @every_stepper
 def test_a_pendulum_rests_off_its_lowest_point(name):
     """Anywhere its weight is held, |m g l sin φ| ≤ C + S; friction only takes energy on the way."""
@@ -250,6 +252,7 @@ linearize = jit(lambda stepper, *now: stepper.linearize(*now), once=True)
 moved = jit(lambda stepper, xs, d: jax.vmap(stepper.retract)(xs, d), once=True)
 
 
+@pytest.mark.slow
 @every_stepper
 def test_derivatives_and_steps_on_both_sides_of_stick_and_slip(name):
     """`linearize` against differences of the residual, off the solution; and what a step leaves of the residual."""

@@ -161,6 +161,7 @@ def test_far_from_the_start():
     same(fit, by_hand(hanging()))
 
 
+@pytest.mark.slow
 def test_a_small_std_comes_close_to_an_exact_condition(eliminated):
     fit = simulation_error(ROD, STEPPER, hanging(Condition("hangs still", still, 1e-4)), FREE, TIGHT)
     y, C = eliminated
@@ -222,6 +223,7 @@ def test_of_two_experiments_one_has_a_condition():
     assert fit.starts["held: q(hinge)"].std < 0.5 * fit.starts["loose: q(hinge)"].std
 
 
+@pytest.mark.slow
 def test_other_logs_are_begun_as_their_conditions_say(simulated):
     """All parameters known, the condition alone tells where the other log begins."""
     found = cross_validate(simulated, hanging(HELD, seed=3, name="other"))

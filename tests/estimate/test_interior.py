@@ -219,6 +219,7 @@ def test_slopes_are_those_of_differences(stepper):
         assert rows[:, [i]].toarray().ravel() == pytest.approx((g1 - g0) / (2 * h), rel=1e-5, abs=1e-6), i
 
 
+@pytest.mark.slow
 def test_the_hessian_is_that_of_gauss_and_newton():
     """Angles, and so residuals, are linear in the unknowns here: it is the gradient's slope."""
     program, v = program_of(ROD, Variational(H), swung(steps=5), FREE)
@@ -282,6 +283,7 @@ def test_a_pendulum(pendulum):
         assert c.residual == pytest.approx(other.residual, abs=1e-5 * c.std)
 
 
+@pytest.mark.slow
 def test_a_pendulum_as_by_simulations(pendulum):
     """These stop much later, so that the answers agree much better."""
     late = LevenbergMarquardt(cost_tolerance=1e-18, step_tolerance=1e-13, initial_damping=1e-8)
@@ -339,6 +341,7 @@ def test_two_logs():
     assert len(found.starts) == 4
 
 
+@pytest.mark.slow
 def test_a_bound_that_holds(pendulum):
     """The barrier keeps away from it on the way, and the end lies on it."""
     free = freed(ROD, "rod.mass", start=1.3).free("hinge.damping", start=0.3, bounds=(0.2, 0.5))
@@ -362,6 +365,7 @@ def test_a_limit_that_holds(pendulum):
     assert sum(found.values.values()) <= 1.0 + 1e-12
 
 
+@pytest.mark.slow
 def test_a_condition_on_the_first_state(pendulum):
     """Half as many rad/s as rad, which is not so of the best start without it."""
     bound = Condition("half", lambda q, v, model: v[0] - 0.5 * q[0])
@@ -384,6 +388,7 @@ def test_noise_that_is_not_given():
         assert found.values[name] == pytest.approx(p.value, abs=1e-3 * p.std)
 
 
+@pytest.mark.slow
 def test_few_iterations_are_told():
     found = full_discretization(
         ROD, Variational(H), SWING, FREE, LevenbergMarquardt(max_iterations=1), method="ipopt"
@@ -423,6 +428,7 @@ def test_interrupted(after, how):
     assert found.values == dict(zip(FREE.names, found.trace[-1].values, strict=True))
 
 
+@pytest.mark.slow
 def test_interrupted_before_the_first_iteration(monkeypatch):
     def stopped(*_):
         raise KeyboardInterrupt
@@ -441,6 +447,7 @@ def test_without_the_extra(monkeypatch):
     assert str(found.value) == "Method 'ipopt' needs the extra: pip install 'mechid[ipopt]'."
 
 
+@pytest.mark.slow
 def test_nothing_is_printed(capfd):
     full_discretization(ROD, Variational(H), SWING, FREE, method="ipopt")
     assert capfd.readouterr() == ("", "")

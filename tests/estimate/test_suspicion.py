@@ -172,6 +172,7 @@ def near_the_truth(fit: Any) -> None:
         assert abs(p.value - TRUTH[name]) < 3.0 * p.std, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimate", [simulation_error, full_discretization])
 def test_gaps_are_handled(swing, estimate):
     fit = estimate(PENDULUM, STEPPER, experiment(broken(swing[0], slice(100, 140), np.nan)), FREE)
@@ -208,6 +209,7 @@ ESTIMATORS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_a_swapped_sign_is_told_however_the_fit_ended(swing, estimator):
     fit = ESTIMATORS[estimator](experiment(-swing[0]))

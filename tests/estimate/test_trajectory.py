@@ -302,6 +302,7 @@ def test_a_heavier_row_has_smaller_errors():
     assert second[1] > 30.0 * second[0]
 
 
+@pytest.mark.slow
 def test_errors_of_states_are_those_of_impulses_where_all_is_linear():
     experiment, E = pushed(PRIOR, impulses=0.01), midpoint_rule().E
     free = freed(WHEEL, "hinge.damping", start=0.5)
