@@ -121,6 +121,7 @@ def test_unique_solutions_are_found(make: Any, n: int) -> None:
     assert ((np.asarray(end.pivots) == 0) == at_once).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [4, 6])
 def test_semidefinite_problems_end_on_a_ray_only_without_solution(n: int) -> None:
     rng = np.random.default_rng(n)
@@ -322,6 +323,7 @@ def test_boxes(make: Any, n: int) -> None:
     assert np.abs(end.z - solution).max() < 1e-8 * np.abs(solution).max()
 
 
+@pytest.mark.slow
 def test_a_finite_box_always_has_a_solution() -> None:
     """For any matrix, which Lemke's path finds."""
     rng = np.random.default_rng(3)

@@ -82,6 +82,7 @@ def test_a_step_has_no_errors(inner, form):
     assert np.asarray(left) == pytest.approx(0.0, abs=1e-9)
 
 
+@pytest.mark.slow
 def test_which_rows_are_errors():
     for inner in STEPPERS.values():
         kinds = TwoImpulses(inner).rows(MODEL)

@@ -134,6 +134,7 @@ def test_in_segments(eliminated, segments):
     same(simulation_error(ROD, STEPPER, hanging(HELD), FREE, TIGHT, segments=segments), eliminated)
 
 
+@pytest.mark.slow
 def test_with_exact_dynamics(eliminated):
     same(full_discretization(ROD, STEPPER, hanging(HELD), FREE, TIGHT), eliminated)
 

@@ -108,6 +108,7 @@ def test_correlations_matter():
     assert np.all(numbers(with_them)[1] < 0.92 * numbers(without)[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["simulation error", "full discretisation"])
 def test_a_diagonal_covariance_is_a_std(name):
     std = np.array([0.01, 0.02, 0.005])
@@ -126,6 +127,7 @@ def test_a_diagonal_covariance_is_a_std(name):
     assert isinstance(same.extra["problem"].shootings[0].weights((std,))[0], np.ndarray)
 
 
+@pytest.mark.slow
 def test_residuals_stay_in_the_unit_of_their_channels():
     fit = simulation_error(ROD, STEPPER, swing(covariance=C, weight=2.0), FREE, segments=2)
     q = fit.starts["swing: q(hinge)"].value
