@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from mechid.dynamics.dry import DryRows
+from mechid.dynamics.dry import DryRows, level
 from mechid.dynamics.loops import Attached, LoopArrays, point_jacobian, points
 from mechid.dynamics.tree import Array, Kinematics, cross, force_cross, spread
 
@@ -184,12 +184,7 @@ def force_derivatives(
 
 def friction_law(v: Array, values: Array) -> Array:
     """−(C + S exp(−|v/v_S|^δ)) tanh(v/w)."""
-    coulomb, excess, stribeck, exponent, width = jnp.moveaxis(values, -1, 0)
-    ratio = jnp.abs(v) / stribeck
-    moving = ratio > 0.0
-    power = jnp.where(moving, jnp.where(moving, ratio, 1.0) ** exponent, 0.0)
-    level = coulomb + excess * jnp.exp(-power)
-    return -level * jnp.tanh(v / width)
+    return -level(values, v) * jnp.tanh(v / values[..., 4])
 
 
 def _spread_block(block: Array, index: Array, n: int) -> Array:
