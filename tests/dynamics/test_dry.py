@@ -366,3 +366,24 @@ def test_a_batch_is_its_runs_one_by_one(stepper):
         assert np.abs(one.q - other.q).max() < 1e-10
         assert np.array_equal(one.q, third.q)
     assert np.ptp([run.q[-1, 0] for run in alone]) > 0.1
+
+
+@pytest.mark.parametrize("blur", [0.0, 1e-3, 0.1])
+def test_slopes_of_a_row_sharp_or_rounded(blur):
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        impulse, rate, bound, inertia = rng.normal(size=2).tolist() + rng.uniform(0.1, 1.0, 2).tolist()
+        at = (jnp.array(impulse), jnp.array(rate), jnp.array(bound))
+        found = dry.slopes(*at, inertia, blur)
+        wanted = jax.grad(lambda a, b, c, m=inertia: dry.row(a, b, c, m, blur), argnums=(0, 1, 2))(*at)
+        np.testing.assert_allclose(found, wanted, atol=1e-12)
+
+
+def test_a_rounded_row_holds_nearly_the_law():
+    """Sliding lacks μ²/(m s) of its bound, sticking creeps by 2 μ² λ / (m (b² − λ²)), μ = m blur."""
+    m, b, blur = 0.5, 0.3, 1e-3
+    mu = m * blur
+    sliding = b - mu**2 / (m * 2.0 + 2 * b) * (1 + b / m / 2.0)
+    assert abs(dry.row(jnp.array(sliding), jnp.array(-2.0), b, m, blur)) < 2e-7
+    creeping = 2 * mu**2 * 0.1 / (m * (b**2 - 0.1**2))
+    assert abs(dry.row(jnp.array(0.1), jnp.array(-creeping - dry.CREEP * 0.1 / m), b, m, blur)) < 1e-10

@@ -119,7 +119,7 @@ class BDF(Stepper):
         if not on.shape[0]:
             return impulse, stuck
         bound = h * dry.level(model.dry.values, v[on])
-        held = dry.row(stuck, v[on], bound, dry.felt(model))
+        held = dry.row(stuck, v[on], bound, dry.felt(model), model.dry.blur)
         return impulse - spread(stuck, on, model.nq), held
 
     def step(

@@ -32,6 +32,8 @@ class DryRows(NamedTuple):
     """(d,) coordinate"""
     values: Array
     """(d, 6) Coulomb, Stribeck excess, Stribeck velocity, exponent; coefficient of the joint's load, its radius"""
+    blur: Array
+    """(d,) rad/s or m/s: what the law is rounded over, for estimators on their way to it"""
 
 
 def level(values: Array, v: Array) -> Array:
@@ -48,19 +50,35 @@ def felt(model: Any) -> Array:
     return jnp.maximum(jnp.diagonal(model.mass_matrix(jnp.zeros(model.nq)))[model.dry.index], 1e-12)
 
 
-def row(impulse: Array, rate: Array, bound: Array, inertia: Array) -> Array:
-    """λ − clip(λ − m (s + σ λ), −b, b), which is zero where the law holds: m (s + σ λ) or λ ∓ b."""
-    return impulse - jnp.clip(_wanted(impulse, rate, inertia), -bound, bound)
+def row(impulse: Array, rate: Array, bound: Array, inertia: Array, blur: Array) -> Array:
+    """λ − clip(λ − m (s + σ λ), −b, b), which is zero where the law holds: m (s + σ λ) or λ ∓ b.
+
+    With blur, a rate, corners are rounded: |x| becomes √(x² + (2 m blur)²).
+    """
+    first, second = _rounded(impulse, rate, bound, inertia, blur)
+    return impulse - 0.5 * (first[0] - second[0])
 
 
-def case(impulse: Array, rate: Array, bound: Array, inertia: Array) -> Array:
-    """0 where it sticks; the sign of the impulse where it slides."""
-    wanted = _wanted(impulse, rate, inertia)
-    return jnp.where(jnp.abs(wanted) < bound, 0.0, jnp.sign(wanted))
+def slopes(
+    impulse: Array, rate: Array, bound: Array, inertia: Array, blur: Array
+) -> tuple[Array, Array, Array]:
+    """Of a row, by impulse, rate and bound: (σ m, m, 0) where it sticks, (1, 0, ∓1) where it slides."""
+    first, second = _rounded(impulse, rate, bound, inertia, blur)
+    sticks = 0.5 * (first[1] - second[1])
+    return 1.0 - (1.0 - CREEP) * sticks, sticks * inertia, -0.5 * (first[1] + second[1])
 
 
-def _wanted(impulse: Array, rate: Array, inertia: Array) -> Array:
-    return (1.0 - CREEP) * impulse - inertia * rate
+def _rounded(
+    impulse: Array, rate: Array, bound: Array, inertia: Array, blur: Array
+) -> list[tuple[Array, Array]]:
+    """|w + b| and |w − b|, rounded, with their slopes; w: the impulse that would hold it."""
+    wanted = (1.0 - CREEP) * impulse - inertia * rate
+    found = []
+    for x in (wanted + bound, wanted - bound):
+        squared = x**2 + (2.0 * inertia * blur) ** 2
+        size = jnp.sqrt(jnp.where(squared > 0.0, squared, 1.0))
+        found.append((jnp.where(squared > 0.0, size, 0.0), x / size))
+    return found
 
 
 class Slide(NamedTuple):

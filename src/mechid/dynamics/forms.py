@@ -108,7 +108,7 @@ class TwoImpulses(_Form):
         )
 
     def rows(self, model: Model) -> tuple[RowKind, ...]:
-        return tuple(RowKind.HARD if k is RowKind.HARD else RowKind.DYNAMIC for k in self.inner.rows(model))
+        return tuple(RowKind.DYNAMIC if k is RowKind.KINEMATIC else k for k in self.inner.rows(model))
 
     def residual(self, xs: Any, z: Array, u: Array, t: Array, k: Array, model: Model) -> Array:
         r = self.inner.residual(xs, z, u, t, k, model)

@@ -179,7 +179,7 @@ class Spook(Stepper):
         U = _loads(model)
         bound = h * dry.level(model.dry.values, rates[c:, 0][on]) + U @ jnp.abs(z[: U.shape[1]])
         inertia = dry.felt(model) if on.shape[0] else jnp.zeros(0)
-        held = dry.row(stuck, rates[c:, 1][on], bound, inertia)
+        held = dry.row(stuck, rates[c:, 1][on], bound, inertia, model.dry.blur)
         r = jnp.concatenate([body.reshape(-1) + weights @ G, kinematic, closing, held])
         return Balance(r, weights, rates[c:], turned, slope, rows, bound)
 
@@ -303,23 +303,19 @@ class Spook(Stepper):
         x = jnp.stack([jnp.block(x) for x in by_x])
         on = model.dry.index
         if on.shape[0]:
-            # friction: m (s + σ λ) where it sticks, λ ∓ b where it slides
-            firm = dry.felt(model)
-            cases = dry.case(stuck, now.rates[on, 1], now.bound, firm)
-            firm = firm[:, None]
-            sticks = (cases == 0.0)[:, None]
+            own, by_rate, by_bound = dry.slopes(
+                stuck, now.rates[on, 1], now.bound, dry.felt(model), model.dry.blur
+            )
             steep = jax.vmap(jax.grad(dry.level, argnums=1))(model.dry.values, now.rates[on, 0])
-            slides = -(cases * h * steep)[:, None]
-            old = jnp.concatenate([rates0[on], rates[on]], 1) * slides
-            turned = jnp.concatenate([rates1[on], jnp.zeros((on.shape[0], half))], 1) * firm
-            pushed = jnp.pad(rates[on] * firm, ((0, 0), (half, 0)))
-            by_old, by_new = jnp.where(sticks, turned, old), jnp.where(sticks, pushed, 0.0)
-            x = jnp.concatenate([x, jnp.stack([by_old, by_new])], 1)
+            before = jnp.concatenate([rates0[on], rates[on]], 1) * (by_bound * h * steep)[:, None]
+            turned = jnp.pad(rates1[on], ((0, 0), (0, half))) * by_rate[:, None]
+            pushed = jnp.pad(rates[on], ((0, 0), (half, 0))) * by_rate[:, None]
+            x = jnp.concatenate([x, jnp.stack([before + turned, pushed])], 1)
             U = _loads(model)
-            loads = -cases[:, None] * U * jnp.sign(z[: U.shape[1]])
-            loads = jnp.pad(jnp.where(sticks, 0.0, loads), ((0, 0), (0, z.shape[0] - U.shape[1])))
+            loads = by_bound[:, None] * U * jnp.sign(z[: U.shape[1]])
+            loads = jnp.pad(loads, ((0, 0), (0, z.shape[0] - U.shape[1])))
             acts = jnp.pad(-rates[on].T, ((0, by_z.shape[0] - half), (0, 0)))
-            by_z = jnp.block([[by_z, acts], [loads, jnp.diag(jnp.where(sticks[:, 0], dry.CREEP, 1.0))]])
+            by_z = jnp.block([[by_z, acts], [loads, jnp.diag(own)]])
             by_u = jnp.pad(by_u, ((0, on.shape[0]), (0, 0)))
             z = jnp.concatenate([z, stuck])
         by_theta = along(lambda m: self.residual(xs, z, u, t, k, m), model, tangent, now.r)

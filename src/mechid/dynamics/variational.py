@@ -199,7 +199,7 @@ class Variational(Stepper):
             return jnp.zeros(0)
         rate = (q1 - q0)[on] / h
         bound = h * dry.level(model.dry.values, rate)
-        return dry.row(stuck, rate, bound, dry.felt(model))
+        return dry.row(stuck, rate, bound, dry.felt(model), model.dry.blur)
 
     def _friction_slopes(
         self, q0: Array, q1: Array, stuck: Array, h: Array, model: Model
@@ -208,11 +208,10 @@ class Variational(Stepper):
         on, n = model.dry.index, model.nq
         rate = (q1 - q0)[on] / h
         inertia, bound = dry.felt(model), h * dry.level(model.dry.values, rate)
-        cases = dry.case(stuck, rate, bound, inertia)
+        own, by_rate, by_bound = dry.slopes(stuck, rate, bound, inertia, model.dry.blur)
         steep = jax.vmap(jax.grad(dry.level, argnums=1))(model.dry.values, rate)
-        by_rate = jnp.where(cases == 0.0, inertia, -cases * h * steep)
-        own = jnp.diag(jnp.where(cases == 0.0, dry.CREEP, 1.0))
-        return (by_rate / h)[:, None] * jax.nn.one_hot(on, n), own
+        by_rate += by_bound * h * steep
+        return (by_rate / h)[:, None] * jax.nn.one_hot(on, n), jnp.diag(own)
 
     def remember(self, model: Model, x: State, u: Array) -> Memory:
         return Memory(model.constraint(x.q, u)[1], nothing_kept(model.nq + model.nc))

@@ -9,7 +9,7 @@ The first state of a chain follows from θ and from what is unknown of it (ξ), 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -113,22 +113,29 @@ class ChainProblem:
     """state errors, in parts of what moves a state through its range, that cost as much as one std of a sample"""
     last: float = np.inf
     """relative length of the step after which multipliers were last moved"""
+    blur: np.ndarray | None = None
+    """rad/s or m/s over which dry friction is rounded on each of its coordinates"""
 
     @property
     def stepper(self) -> Stepper:
         return self.base.shootings[0].stepper
 
-    def _bound(self, y: np.ndarray) -> Model:
+    def bound(self, y: np.ndarray) -> Model:
         """The model for the parameters of y, kept until others are asked for."""
-        key, kept = y[: self.base.free.size].tobytes(), self.base.memory.get("model")
+        theta = y[: self.base.free.size]
+        blur = b"" if self.blur is None else self.blur.tobytes()
+        key, kept = theta.tobytes() + blur, self.base.memory.get("model")
         if kept is None or kept[0] != key:
-            kept = self.base.memory["model"] = (key, self.base.free.bind(y[: self.base.free.size]))
+            model = self.base.free.bind(theta)
+            if self.blur is not None:
+                model = replace(model, dry=model.dry._replace(blur=self.blur))
+            kept = self.base.memory["model"] = (key, model)
         return kept[1]
 
     # Cost
 
     def evaluate(self, y: np.ndarray, motions: tuple[Motion, ...]) -> Place:
-        base, model = self.base, self._bound(y)
+        base, model = self.base, self.bound(y)
         rows = dynamic_rows(self.stepper, model)
 
         def one(i: int) -> Link | None:
@@ -298,7 +305,7 @@ class ChainProblem:
     def moved(self, place: Place, step: Step, part: float = 1.0) -> tuple[np.ndarray, tuple[Motion, ...]]:
         """All unknowns after a part of a step, inside their bounds; the first states follow from y."""
         y = within(self.base, place.y + part * step.d)
-        new = self._bound(y)
+        new = self.bound(y)
         slopes = [None if s is None else part * s for s in step.slopes]
         motions = []
         for s, link, dx, dz in zip(self.base.shootings, place.links, step.x, step.z, strict=True):

@@ -271,11 +271,9 @@ def _multipliers(stepper: Stepper, model: Model, rows: tuple[Any, ...], count: A
     def one(now: tuple[Any, ...]) -> Array:
         xs, z, u, t, k, _, _ = now
 
-        def residual(z: Array) -> Array:
-            return stepper.residual(xs, z, u, t, k, model)
-
         if not z.shape[0]:
             return z
-        return z - jnp.linalg.lstsq(jax.jacfwd(residual)(z), residual(z))[0]
+        by = stepper.linearize(xs, z, u, t, k, model)
+        return z - jnp.linalg.lstsq(by.z, by.r)[0]
 
     return collected(one, rows, count)

@@ -28,6 +28,7 @@ from mechid.estimate.solvers.problem import (
     plural,
     projected,
 )
+from mechid.estimate.sticking import rounded, sharp, sharper
 
 SMALL = 1e-8
 """of what moves a state through its range: state errors below it, on average, count as none"""
@@ -45,6 +46,9 @@ EXACT = 1e-12
 """of the same: state errors that cost this much are none"""
 RELAXED = 3
 """steps in a row that may raise the cost a little"""
+CALM, NEAR = 3, 0.01
+"""steps in a row that move no parameter by more than so many standard deviations: where friction sticks, single
+states may still wander between cases that the data do not tell apart"""
 SHORTEST = 2.0**-20
 """part of a step"""
 
@@ -103,7 +107,9 @@ def solve_lifted(
     """All states and parameters at their best, from a first guess of each."""
     base = problem.base
     watch = _Watch(base, progress, [], 1, time.perf_counter())
-    place = problem.evaluate(np.clip(y, base.lower, base.upper), motions)
+    y = np.clip(y, base.lower, base.upper)
+    problem = rounded(problem, y, motions)
+    place = problem.evaluate(y, motions)
     if not np.isfinite(place.cost):
         names = ", ".join(f"'{s.experiment.name}'" for s in base.shootings)
         raise MechidError(
@@ -115,7 +121,8 @@ def solve_lifted(
         place = problem.priced(place)
         linear = problem.reweighed(place, linear)
     model = _quadratic(linear)
-    damping, part, penalty, relaxed = settings.initial_damping, 1.0, 0.0, 0
+    damping, part, penalty, relaxed, calm = settings.initial_damping, 1.0, 0.0, 0, 0
+    nt = base.free.size
 
     def end(converged: bool, why: str) -> LiftedSolution:
         found = problem.linearise(place) if linear is None else linear
@@ -130,9 +137,7 @@ def solve_lifted(
         return end(False, "Interrupted after 0 iterations.")
     while len(watch.trace) <= settings.max_iterations:
         try:
-            d, _ = damped_step(
-                _held(model, place.y, base.free.size), damping, inequalities(base, place.y), model.c
-            )
+            d, _ = damped_step(_held(model, place.y, nt), damping, inequalities(base, place.y), model.c)
         except np.linalg.LinAlgError:
             damping = 10.0 * damping + 1e-12
             if damping > 1e20:
@@ -144,11 +149,16 @@ def solve_lifted(
             penalty = max(penalty, 2.0 * max(-gained, 0.0) / place.violation)
         promised = gained + penalty * place.violation
         length = _length(place.y, d, model.H)
-        closed = problem.openness(place) <= CLOSED and (hardening is None or hardening.done(problem, place))
+        at_law = sharp(problem, place)
+        closed = problem.openness(place) <= CLOSED and at_law
+        closed = closed and (hardening is None or hardening.done(problem, place))
         if closed and part == 1.0 and damping <= 1e-2 and length <= STILL:
             return end(True, done("the parameters no longer move"))
         if closed and hardening is None and promised <= settings.cost_tolerance * place.cost:
             return end(True, done("no step promises to lower the cost further"))
+        calm = calm + 1 if part == 1.0 and damping <= 1e-2 and _within(d, model.H, nt) else 0
+        if problem.blur is not None and hardening is None and at_law and calm >= CALM:
+            return end(True, done(f"the parameters moved by less than {NEAR:g} standard deviations"))
         try:
             new_y, new = problem.moved(place, step, part)
             trial = problem.evaluate(new_y, new)
@@ -158,7 +168,10 @@ def solve_lifted(
             small = length <= 1e-4 and abs(actual) <= 1e-9 * max(place.cost, 1e-300)
             # near exact rows a good step may first seem a bad one: a few are let through (watchdog)
             trusted = (
-                hardening is not None and part == 1.0 and relaxed < RELAXED and -actual <= 0.1 * place.cost
+                (hardening is not None or problem.blur is not None)
+                and part == 1.0
+                and relaxed < RELAXED
+                and -actual <= 0.1 * place.cost
             )
             if np.isfinite(trial.cost) and (ratio > 1e-4 or (small and not closed) or trusted):
                 relaxed = 0 if ratio > 1e-4 else relaxed + 1
@@ -169,7 +182,8 @@ def solve_lifted(
                     )
                     trial = problem.priced(trial)
                 # a long log has room for one linearisation
-                place, linear = trial, None
+                linear = None
+                problem, place = sharper(problem, trial, ratio)
                 linear = problem.linearise(place)
                 model = _quadratic(linear)
                 damping *= max(1 / 30, 1 - (2 * float(np.clip(ratio, 0.5, 1.5)) - 1) ** 3)
@@ -271,6 +285,12 @@ def _held(model: Quadratic, y: np.ndarray, parameters: int) -> Quadratic:
     size = np.where(y == 0.0, 1.0, np.abs(y))
     holds = np.where(np.arange(len(y)) < parameters, 1.0 / (OPEN * size) ** 2, 0.0)
     return model._replace(H=model.H + np.diag(holds))
+
+
+def _within(d: np.ndarray, H: np.ndarray, parameters: int) -> bool:
+    """Whether a step moves no parameter by more than a little of its standard deviation."""
+    variances = np.diag(np.linalg.pinv(H, hermitian=True))[:parameters]
+    return bool(np.all(d[:parameters] ** 2 <= NEAR**2 * variances))
 
 
 def _length(y: np.ndarray, d: np.ndarray, H: np.ndarray) -> float:

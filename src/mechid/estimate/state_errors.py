@@ -21,6 +21,7 @@ from mechid.estimate.chain import ChainProblem, Linear, Motion, Place
 from mechid.estimate.lifted import OPEN, LiftedSolution, solve_lifted
 from mechid.estimate.problem import ShootingProblem
 from mechid.estimate.solvers.problem import Iteration, Progress, plural
+from mechid.estimate.sticking import rounded
 from mechid.estimate.whitening import log_volume
 
 DECADES = 2.0
@@ -100,6 +101,7 @@ def likeliest(
     nt = problem.base.free.size
     if not nt:
         return solve_lifted(problem, settings, y, motions, progress)
+    problem = rounded(problem, y, motions)
     place = problem.evaluate(y, motions)
     linear = problem.linearise(place)
     trace: tuple[Any, ...] = ()
@@ -116,6 +118,7 @@ def likeliest(
         trace += solution.trace[1:] if trace else solution.trace
         moved = np.abs(solution.place.y[:nt] - place.y[:nt])
         # these rows have done their part: likelihood and covariance know of them by other means
+        problem = replace(problem, blur=solution.problem.blur)
         place = problem.priced(solution.place)
         linear = problem.linearise(place)
         if belief is None or not solution.converged or np.all(moved <= SETTLED * known):
@@ -196,6 +199,7 @@ def most_likely(
             problem = ChainProblem(base, np.sqrt(10.0**log_weight) * scale)
             begun = (y, motions)
             if near is not None:
+                problem = replace(problem, blur=near.solution.problem.blur)
                 begun = (near.solution.place.y, tuple(link.motion for link in near.solution.place.links))
             solution = likeliest(problem, settings, *begun, _continued(progress, len(trace)))
             trace.extend(solution.trace if not trace else solution.trace[1:])

@@ -152,8 +152,8 @@ def full_discretization(
         raise MechidError(f"There is no method '{method}' of full discretisation; valid: {choices(METHODS)}.")
     if method == "ipopt":
         casadi_module()
-    if isinstance(mechanism, Mechanism):
-        _refuse_sticking(mechanism)
+        if isinstance(mechanism, Mechanism):
+            _refuse_sticking(mechanism)
     base, guesses, settings = _begun(mechanism, stepper, experiments, free, solver, "full discretisation")
     count = len(dynamic_rows(stepper, free.bind(free.theta0)))
     problem = ChainProblem(base, np.eye(count))
@@ -169,12 +169,11 @@ def full_discretization(
 
 
 def _refuse_sticking(mechanism: Mechanism) -> None:
-    """Exact equations leave a coordinate that sticks nowhere to go: its case could never change on the way."""
     sticking = [e.coordinate for e in mechanism.elements if isinstance(e, DryFriction)]
     if sticking:
         raise MechidError(
-            f"Dry friction on '{sticking[0]}' sticks, which exact equations of motion cannot be solved with: use "
-            "joint(…), or friction(…, width=…), which is smooth."
+            f"Dry friction on '{sticking[0]}' has corners, which method 'ipopt' cannot take: use 'sqp', or "
+            "friction(…, width=…), which is smooth."
         )
 
 
