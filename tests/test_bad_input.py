@@ -1261,7 +1261,7 @@ TABLE: dict[str, list[Row]] = {
                 "There is no quantity (for ignore) named 'armatur'. Did you mean armature or ratio? Valid: "
                 "stiffness, cubic_stiffness, rest, damping, cubic_damping, coulomb, stribeck, "
                 "stribeck_velocity, stribeck_exponent, friction_width, load_coefficient, load_radius, "
-                "… (37 in all)."
+                "… (40 in all)."
             ),
         ),
         Row(

@@ -106,3 +106,31 @@ def test_interior_points_cannot_take_corners():
         "Dry friction on 'hinge' has corners, which method 'ipopt' cannot take: use 'sqp', or "
         "friction(…, width=…), which is smooth."
     )
+
+
+# Stops
+
+
+def falls_on_a_stop() -> tuple[Parameters, Experiment]:
+    rod = mechanisms.pendulum(damping=0.05).stops("hinge", upper=0.3)
+    run = simulate(rod, Spook(H), STEPS, q=[-1.2])
+    angle = run.q[:, 0] + 1e-3 * np.random.default_rng(0).normal(size=STEPS + 1)
+    measured = [Measured(joint_position(rod, "hinge"), "q", std=1e-3)]
+    start = Start(q=[-1.2], q_std="free", v_std="free")
+    free = Parameters(rod).free("hinge.damping", start=0.1, bounds=(0, None))
+    free = free.free("hinge.upper_stop", start=0.28)
+    return free, Experiment(log_with("stop", q=(run.t, angle)), measured, start=start)
+
+
+@pytest.mark.parametrize(
+    "estimate",
+    [
+        simulation_error,
+        pytest.param(full_discretization, marks=pytest.mark.slow),
+        pytest.param(lambda *a: joint(*a, state_error_weight=1e8), marks=pytest.mark.slow),
+    ],
+)
+def test_where_a_stop_is(estimate):
+    free, log = falls_on_a_stop()
+    fit = estimate(free.mechanism, Spook(H), log, free)
+    assert_found(fit, {"hinge.damping": 0.05, "hinge.upper_stop": 0.3})

@@ -463,6 +463,8 @@ BUILDER_CALLS: dict[str, Callable[[Mechanism], Mechanism]] = {
     "damper": lambda m: m.damper("elbow", damping=1.0),
     "friction": lambda m: m.friction("elbow", coulomb=1.0),
     "dry_friction": lambda m: m.dry_friction("elbow", coulomb=1.0),
+    "stops": lambda m: m.stops("elbow", lower=-1.0, upper=1.0),
+    "contact": lambda m: m.contact("touch", point="tip", plane="world"),
     "motor": lambda m: m.motor("elbow"),
     "torque": lambda m: m.torque("elbow"),
     "armature": lambda m: m.armature("elbow", inertia=1.0),

@@ -22,7 +22,7 @@ from mechid.dynamics import dry
 from mechid.dynamics.linear import decomposed, solve
 from mechid.dynamics.model import Model
 from mechid.dynamics.newton import Evaluated, Solved, newton
-from mechid.dynamics.stepper import Outcome, RowKind, Stepper, StepResult, extrapolate
+from mechid.dynamics.stepper import Outcome, RowKind, Stepper, StepResult, extrapolate, refuse_one_sided
 from mechid.dynamics.tree import Array, spread
 from mechid.errors import MechidError
 
@@ -74,6 +74,7 @@ class BDF(Stepper):
 
     def check(self, model: Model, steps: int) -> None:
         super().check(model, steps)
+        refuse_one_sided(self, model)
         if np.ndim(self.dt) != 0:
             raise MechidError("BDF needs one constant step size dt; Variational takes varying ones.")
 

@@ -16,7 +16,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
+from mechid.dynamics.complementarity import lcp
 from mechid.dynamics.tree import Array
 
 CREEP = 1e-6
@@ -25,6 +27,10 @@ OPEN = 1e-9
 """N·m·s or N·s of friction's rows that may be left"""
 PASSES = 50
 """at most, over sticking and sliding"""
+FEW = 2
+"""rows for which passes always end"""
+TRIES = 10
+"""passes for more rows, before Lemke's algorithm is asked"""
 
 
 class DryRows(NamedTuple):
@@ -55,54 +61,71 @@ def row(impulse: Array, rate: Array, bound: Array, inertia: Array, blur: Array) 
 
     With blur, a rate, corners are rounded: |x| becomes √(x² + (2 m blur)²).
     """
-    first, second = _rounded(impulse, rate, bound, inertia, blur)
-    return impulse - 0.5 * (first[0] - second[0])
+    return boxed(impulse, rate + CREEP / inertia * impulse, bound, inertia, blur)
 
 
 def slopes(
     impulse: Array, rate: Array, bound: Array, inertia: Array, blur: Array
 ) -> tuple[Array, Array, Array]:
     """Of a row, by impulse, rate and bound: (σ m, m, 0) where it sticks, (1, 0, ∓1) where it slides."""
-    first, second = _rounded(impulse, rate, bound, inertia, blur)
-    sticks = 0.5 * (first[1] - second[1])
-    return 1.0 - (1.0 - CREEP) * sticks, sticks * inertia, -0.5 * (first[1] + second[1])
+    own, by_rate, by_bound = boxed_slopes(impulse, rate + CREEP / inertia * impulse, bound, inertia, blur)
+    return own + CREEP / inertia * by_rate, by_rate, by_bound
+
+
+def boxed(
+    impulse: Array, rate: Array, bound: Array, inertia: Array, blur: Any = 0.0, one_sided: Any = False
+) -> Array:
+    """λ less what a box lets through of λ − m s: −b … b, or 0 … ∞ where it is one-sided."""
+    first, second = _rounded(impulse, rate, bound, inertia, blur, one_sided)
+    return impulse - 0.5 * (first[0] - second[0])
+
+
+def boxed_slopes(
+    impulse: Array, rate: Array, bound: Array, inertia: Array, blur: Any = 0.0, one_sided: Any = False
+) -> tuple[Array, Array, Array]:
+    """By impulse, rate and bound."""
+    first, second = _rounded(impulse, rate, bound, inertia, blur, one_sided)
+    within = 0.5 * (first[1] - second[1])
+    return 1.0 - within, within * inertia, jnp.where(one_sided, 0.0, -0.5 * (first[1] + second[1]))
 
 
 def _rounded(
-    impulse: Array, rate: Array, bound: Array, inertia: Array, blur: Array
+    impulse: Array, rate: Array, bound: Array, inertia: Array, blur: Any, one_sided: Any
 ) -> list[tuple[Array, Array]]:
-    """|w + b| and |w − b|, rounded, with their slopes; w: the impulse that would hold it."""
-    wanted = (1.0 - CREEP) * impulse - inertia * rate
+    """|w + b| and |w − b|, rounded, with their slopes; |w| and −w where one-sided. w: what would hold it."""
+    wanted = impulse - inertia * rate
     found = []
-    for x in (wanted + bound, wanted - bound):
+    for x in (wanted + jnp.where(one_sided, 0.0, bound), wanted - jnp.where(one_sided, 0.0, bound)):
         squared = x**2 + (2.0 * inertia * blur) ** 2
         size = jnp.sqrt(jnp.where(squared > 0.0, squared, 1.0))
         found.append((jnp.where(squared > 0.0, size, 0.0), x / size))
-    return found
+    first, (size, slope) = found
+    return [first, (jnp.where(one_sided, -wanted, size), jnp.where(one_sided, -1.0, slope))]
 
 
 class Slide(NamedTuple):
-    """How coordinates with friction move with its impulses: s = rate + H λ, joint impulses n = load + N λ,
-    b = bound + U |n|."""
+    """Rows whose impulses λ are boxed, and how they move with these: s = rate + (H + diag σ) λ, other impulses
+    n = load + N λ, b = bound + U |n|; one-sided ones have λ ≥ 0 and s ≥ 0."""
 
     rate: Array
     H: Array
+    sigma: Array
     bound: Array
     load: Array
     N: Array
     U: Array
-    inertia: Array
-    """m"""
+    one_sided: Any
 
 
 def solved(slide: Slide, guess: Array) -> tuple[Array, Array]:
-    """The impulses of friction, and the largest residual.
+    """The impulses of friction, stops and contacts, and the largest residual.
 
-    A sweep takes the coordinates one after another, each with the impulse that holds it or its bound: slow but
-    sure. Newton's method for the cases that come out is exact once they are right; where it leaves more, the sweep
-    counts.
+    A sweep takes the rows one after another, each with the impulse that holds it or its bound: slow but sure.
+    Newton's method for the cases that come out is exact once they are right; where it leaves more, the sweep
+    counts. Where many rows hold the same body neither may end: then Lemke's algorithm decides.
     """
-    d, one, sigma = guess.shape[0], jnp.eye(guess.shape[0]), CREEP / slide.inertia
+    d, one, sigma = guess.shape[0], jnp.eye(guess.shape[0]), slide.sigma
+    most = PASSES if d <= FEW else TRIES
     stiff = jnp.diagonal(slide.H) + sigma
 
     def parts(impulse: Array) -> tuple[Array, Array, Array, Array]:
@@ -112,22 +135,27 @@ def solved(slide: Slide, guess: Array) -> tuple[Array, Array]:
         wanted = impulse - gap / stiff
         return gap, bound, n, wanted
 
+    def box(wanted: Array, bound: Array) -> Array:
+        return jnp.where(slide.one_sided, jnp.maximum(wanted, 0.0), jnp.clip(wanted, -bound, bound))
+
     def left(impulse: Array) -> Array:
         _, bound, _, wanted = parts(impulse)
-        return jnp.max(jnp.abs(impulse - jnp.clip(wanted, -bound, bound)))
+        return jnp.max(jnp.abs(impulse - box(wanted, bound)))
 
     def swept(impulse: Array) -> Array:
         for i in range(d):
             _, bound, _, wanted = parts(impulse)
-            impulse = jnp.where(one[i] > 0.0, jnp.clip(wanted, -bound, bound), impulse)
+            impulse = jnp.where(one[i] > 0.0, box(wanted, bound), impulse)
         return impulse
 
     def exact(impulse: Array) -> Array:
         gap, bound, n, wanted = parts(impulse)
+        bound = jnp.where(slide.one_sided, 0.0, bound)
+        U = jnp.where(jnp.asarray(slide.one_sided)[:, None], 0.0, slide.U)
         cases = jnp.where(wanted >= bound, 1.0, jnp.where(wanted <= -bound, -1.0, 0.0))
-        sticks = cases == 0.0
-        slides = one - cases[:, None] * (slide.U * jnp.sign(n)) @ slide.N
-        J = jnp.where(sticks[:, None], slide.H + sigma * one, slides)
+        sticks = jnp.where(slide.one_sided, wanted > 0.0, cases == 0.0)
+        slides = one - cases[:, None] * (U * jnp.sign(n)) @ slide.N
+        J = jnp.where(sticks[:, None], slide.H + jnp.diag(sigma), slides)
         r = jnp.where(sticks, gap, impulse - cases * bound)
         return impulse - (jnp.linalg.solve(J, r) if d > 1 else r / J[0])
 
@@ -141,10 +169,41 @@ def solved(slide: Slide, guess: Array) -> tuple[Array, Array]:
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:
         impulse, error, passes = state
-        return (error > 1e-12 * (1e-3 + jnp.max(jnp.abs(impulse)))) & (passes < PASSES)
+        return (error > 1e-12 * (1e-3 + jnp.max(jnp.abs(impulse)))) & (passes < most)
 
-    impulse, error, _ = jax.lax.while_loop(unfinished, better, (guess, jnp.array(jnp.inf), jnp.array(0)))
-    return impulse, error
+    def pivoted(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        new = _pivoted(slide, state[0])
+        error = left(new)
+        finer = error < state[1]
+        return jnp.where(finer, new, state[0]), jnp.where(finer, error, state[1]), state[2]
+
+    ended = jax.lax.while_loop(unfinished, better, (guess, jnp.array(jnp.inf), jnp.array(0)))
+    if d > FEW:
+        ended = jax.lax.cond(ended[2] < most, lambda s: s, pivoted, ended)
+    return ended[0], ended[1]
+
+
+def _pivoted(slide: Slide, near: Array) -> Array:
+    """The impulses by a complementarity problem, for the signs that loads have near a guess.
+
+    A two-sided impulse is y − b with 0 ≤ y ≤ 2 b, its rate s⁺ − s⁻: pairs (y, s⁺) and (s⁻, 2 b − y); a one-sided
+    one is y itself. b = c + B λ, so that (1 + B) λ = y − c on two-sided rows.
+    """
+    two = np.flatnonzero(~np.asarray(slide.one_sided))
+    chosen = np.eye(near.shape[0])[two]
+    signed = slide.U * jnp.where(slide.load + slide.N @ near < 0.0, -1.0, 1.0)
+    B, c = signed @ slide.N, slide.bound + signed @ slide.load
+    both = np.where(slide.one_sided, 0.0, 1.0)
+    found = jnp.linalg.solve(
+        np.eye(near.shape[0]) + both[:, None] * B, jnp.column_stack([np.eye(near.shape[0]), -both * c])
+    )
+    by_y, at = found[:, :-1], found[:, -1]
+    H = slide.H + jnp.diag(slide.sigma)
+    matrix = jnp.block(
+        [[H @ by_y, chosen.T], [2.0 * chosen @ B @ by_y - chosen, jnp.zeros((len(two), len(two)))]]
+    )
+    right = jnp.concatenate([slide.rate + H @ at, 2.0 * chosen @ (c + B @ at)])
+    return by_y @ lcp(matrix, right).z[: near.shape[0]] + at
 
 
 class Around(NamedTuple):
@@ -167,9 +226,11 @@ def settled(
 
     def again(state: tuple[Any, Array, Array, Array]) -> tuple[Any, Array, Array, Array]:
         around, impulse, _, passes = state
-        none = jnp.zeros((0, impulse.shape[0]))
+        none, two_sided = jnp.zeros((0, impulse.shape[0])), np.zeros(impulse.shape[0], bool)
         rate = around.rate - around.H @ impulse
-        slide = Slide(rate, around.H, bound(around.rate), jnp.zeros(0), none, none.T, inertia)
+        slide = Slide(
+            rate, around.H, CREEP / inertia, bound(around.rate), jnp.zeros(0), none, none.T, two_sided
+        )
         new, _ = solved(slide, impulse)
         now = step(new)
         # how far the impulses are from fitting, in impulses

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from mechid.dynamics.contacts import Contacts, Stops
 from mechid.dynamics.dry import DryRows, level
 from mechid.dynamics.loops import Attached, LoopArrays, point_jacobian, points
 from mechid.dynamics.tree import Array, Kinematics, cross, force_cross, spread
@@ -56,6 +57,8 @@ class ElementArrays(LoopArrays):
     """(n, nu) force on each coordinate by unit inputs"""
     friction: FrictionRows
     dry: DryRows
+    contacts: Contacts
+    stops: Stops
     line_springs: LineSprings
     wrenches: Wrenches
     frame_link: Array

@@ -18,7 +18,7 @@ from mechid.dynamics.prepare import MaximalTopology, RowTopology, Topology, prep
 from mechid.model import addresses
 from mechid.model.geometry import Array, perpendicular
 from mechid.model.mechanism import WORLD, Mechanism
-from mechid.model.parts import Custom, Joint, LineSpring, Motor, Wrench
+from mechid.model.parts import Contact, Custom, Joint, LineSpring, Motor, Wrench
 
 
 def lower(mechanism: Mechanism) -> TreeModel:
@@ -118,7 +118,7 @@ class Lowering:
         on = {
             f"{kind}_index": np.array([self.index[e.coordinate] for e in self._of(part)], dtype=int)
             for kind, part in addresses.TABLES.items()
-            if part is not LineSpring
+            if part not in (LineSpring, Contact)
         }
         channels = []
         for e in self._of(Wrench):
@@ -151,12 +151,23 @@ class Lowering:
                 np.array([vector for _, vector in pairs]).reshape(-1, 3),
             )
 
+        touching = self._of(Contact)
+        normals = [(0, 0, 1)] * len(touching)
+        planes = [self.frame_index[e.plane] for e in touching]
+        along = [self.frame_index[e.plane] for e in touching for _ in range(2)]
+        both = [self.frame_index[e.point] for e in touching for _ in range(2)]
+        directions = np.array([*normals, *[(1, 0, 0), (0, 1, 0)] * len(touching)], float).reshape(-1, 3)
+        origin = np.zeros((3 * len(touching), 3))
+        points = [self.frame_index[e.point] for e in touching]
         couplings = [[self.index[c.coordinate], self.index[c.other]] for c in m.couplings]
         drives = [[self.index[d.coordinate], self.input_index[d.name]] for d in m.drives]
         return {
             "row_direction": part("direction"),
             "row_to": part("to"),
             "row_start": part("start"),
+            "contact_direction": RowTopology(np.array([*planes, *along], dtype=int), directions),
+            "contact_to": RowTopology(np.array([*points, *both], dtype=int), origin),
+            "contact_start": RowTopology(np.array([*planes, *along], dtype=int), origin),
             "coupling_index": np.array(couplings, dtype=int).reshape(-1, 2),
             "drive_index": np.array(drives, dtype=int).reshape(-1, 2),
         }

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mechid.dynamics import elements, loops, tree
+from mechid.dynamics.contacts import Contacts, Stops
 from mechid.dynamics.dry import DryRows
 from mechid.dynamics.elements import ElementArrays
 from mechid.dynamics.loops import Attached
@@ -99,6 +100,11 @@ class Model(Protocol):
     def dry(self) -> DryRows:
         """friction that sticks"""
         ...
+
+    @property
+    def contacts(self) -> Contacts: ...
+    @property
+    def stops(self) -> Stops: ...
 
     def force_balance(self, q: Array, v: Array, a: Array, u: Array, t: Array) -> Array: ...
     def mass_matrix(self, q: Array) -> Array: ...

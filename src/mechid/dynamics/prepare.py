@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mechid.compile import jit
+from mechid.dynamics.contacts import Contacts, Stops
 from mechid.dynamics.dry import DryRows
 from mechid.dynamics.elements import CustomRow, FrictionRows, LineSprings, Wrenches
 from mechid.dynamics.loops import Attached
@@ -74,6 +75,8 @@ class Topology:
     damper_index: Any
     friction_index: Any
     dry_friction_index: Any
+    lower_stop_index: Any
+    upper_stop_index: Any
     motor_index: Any
     armature_index: Any
     motor_input: Any
@@ -83,6 +86,9 @@ class Topology:
     row_direction: RowTopology
     row_to: RowTopology
     row_start: RowTopology
+    contact_direction: RowTopology
+    contact_to: RowTopology
+    contact_start: RowTopology
     coupling_index: Any
     drive_index: Any
     maximal: MaximalTopology
@@ -116,7 +122,9 @@ def prepare(top: Topology, values: Any) -> TreeModel:
         damping=_summed(xp, (n, 2), top.damper_index, part["damper"]),
         motor=_summed(xp, (n, top.nu), (top.motor_index, top.motor_input), gain * gear),
         friction=FrictionRows(top.friction_index, part["friction"]),
-        dry=DryRows(top.dry_friction_index, part["dry_friction"], np.zeros(len(top.dry_friction_index))),
+        dry=DryRows(top.dry_friction_index, part["dry_friction"], _none(top.dry_friction_index)),
+        contacts=Contacts(*shape.contacts, part["contact"][:, 0], _none(top.contact_to.frame)),
+        stops=_stops(xp, top, part),
         line_springs=LineSprings(shape.line_start, shape.line_end, part["line_spring"]),
         wrenches=top.wrenches,
         customs=_customs(top, part["custom"][:, 0]),
@@ -144,6 +152,7 @@ class Geometry(NamedTuple):
     row_direction: Attached
     row_to: Attached
     row_start: Attached
+    contacts: tuple[Attached, Attached, Attached]
     maximal: Maximal
 
 
@@ -187,6 +196,11 @@ def _geometry(xp: Any, top: Topology, part: dict[str, Any]) -> Geometry:
         row_direction=attached(*top.row_direction, point=False),
         row_to=attached(*top.row_to, point=True),
         row_start=attached(*top.row_start, point=True),
+        contacts=(
+            attached(*top.contact_direction, point=False),
+            attached(*top.contact_to, point=True),
+            attached(*top.contact_start, point=True),
+        ),
         maximal=_maximal(xp, top.maximal, motion[0]),
     )
 
@@ -293,6 +307,20 @@ def _spring_potential(xp: Any, spring: Any) -> Any:
         0.25 * k3,
     ]
     return xp.stack(coefficients, -1)
+
+
+def _none(index: Any) -> Any:
+    return np.zeros(len(index))
+
+
+def _stops(xp: Any, top: Topology, part: dict[str, Any]) -> Stops:
+    lower, upper = top.lower_stop_index, top.upper_stop_index
+    return Stops(
+        np.concatenate([lower, upper]),  # type: ignore[arg-type]
+        np.concatenate([np.ones(len(lower)), -np.ones(len(upper))]),  # type: ignore[arg-type]
+        xp.concatenate([part["lower_stop"][:, 0], part["upper_stop"][:, 0]]),
+        _none([*lower, *upper]),
+    )
 
 
 def _customs(top: Topology, values: Any) -> tuple[CustomRow, ...]:

@@ -22,6 +22,7 @@ import numpy as np
 from mechid.compile import register
 from mechid.dynamics import dry, elements
 from mechid.dynamics import spook_linear as linear
+from mechid.dynamics.contacts import felt, grip, stop_rows
 from mechid.dynamics.loops import Attached, joint_rows
 from mechid.dynamics.model import TreeModel
 from mechid.dynamics.rotations import quaternion_of_rotation, quaternion_of_vector, vector_of_quaternion
@@ -77,12 +78,13 @@ class Spook(Stepper):
         return 12 * model.maximal.link.shape[0]
 
     def nz(self, model: TreeModel) -> int:  # type: ignore[override]
-        return model.maximal.row_to.link.shape[0] + model.nc + model.dry.index.shape[0]
+        return sum(_counts(model))
 
     def rows(self, model: TreeModel) -> tuple[RowKind, ...]:  # type: ignore[override]
-        half, stuck = self.nx(model) // 2, model.dry.index.shape[0]
+        half, count = self.nx(model) // 2, _counts(model)
         kinds = (RowKind.DYNAMIC,) * half + (RowKind.KINEMATIC,) * half
-        return kinds + (RowKind.HARD,) * (self.nz(model) - stuck) + (RowKind.FRICTION,) * stuck
+        boxed = (RowKind.FRICTION,) * (count.stops + count.dry)
+        return kinds + (RowKind.FRICTION,) * count.contacts + (RowKind.HARD,) * count.held + boxed
 
     def check(self, model: TreeModel, steps: int) -> None:  # type: ignore[override]
         super().check(model, steps)
@@ -115,6 +117,11 @@ class Spook(Stepper):
         """Joint coordinates read off the bodies' relative poses; angles within ±π."""
         return _scene(model, x).at.q
 
+    def boxed_positions(self, model: TreeModel, x: State) -> Array:  # type: ignore[override]
+        at, k = _scene(model, x).at, model.contacts.blur.shape[0]
+        on_joints = jnp.concatenate([model.stops.index, model.dry.index]).astype(int)
+        return jnp.concatenate([linear.dot(at.n, at.gap)[:k], at.q[on_joints]])
+
     def velocities(  # type: ignore[override]
         self, model: TreeModel, x: State, u: Array, driven: Array
     ) -> Array:
@@ -122,11 +129,13 @@ class Spook(Stepper):
 
     def inertia(self, model: TreeModel, x: State) -> Array:  # type: ignore[override]
         """M + Gᵀ Σ⁻¹ G (Marklund, 3.14): joints resist as much as their compliance lets them."""
-        scene, sigma = _scene(model, x), self._rows(model, self.step_size(jnp.asarray(0))).sigma
+        scene, count = _scene(model, x), _counts(model)
         G = linear.jacobian(scene.at)
         rates = G[-model.nq :]
+        h, apart = self.step_size(jnp.asarray(0)), jnp.zeros(count.closing)
+        sigma = self._rows(model, scene, h, apart).sigma[count.contacts :][: count.held]
         _, slope = joint_rows(model, scene.at.q, jnp.zeros(model.nu))
-        closing = jnp.concatenate([G[: -model.nq], slope @ rates])
+        closing = jnp.concatenate([G[count.contacts : -model.nq], slope @ rates])
         stiff = jnp.where(sigma > 0.0, 1.0 / jnp.where(sigma > 0.0, sigma, 1.0), 0.0)
         return _mass_matrix(scene) + (rates.T * model.armature) @ rates + (closing.T * stiff) @ closing
 
@@ -159,29 +168,34 @@ class Spook(Stepper):
         scene: Scene,
         G: Array,
     ) -> Balance:
-        at, rows = scene.at, self._rows(model, h)
-        c = G.shape[0] - model.nq
+        at, c = scene.at, G.shape[0] - model.nq
         z, stuck = _split(model, z)
         rates = G @ jnp.stack([_stacked(x0), _stacked(x1)], -1)
-        closure, slope = joint_rows(model, at.q, u)
-        joint = model.armature * (rates[c:, 1] - rates[c:, 0])
+        closure, slope = _coordinate_rows(model, at.q, u)
+        joint = model.armature * (rates[c:, 1] - rates[c:, 0]) + h * model.damping[:, 0] * rates[c:, 1]
         joint -= h * self._joint_force(x0, rates[c:, 0], u, t, model, at) + slope.T @ z[c:]
         joint -= spread(stuck, model.dry.index, model.nq)
         weights = jnp.concatenate([-z[:c], joint])
         body = _impulses(scene, x1.v - x0.v, x1.w - x0.w)
         body -= h * _body_forces(model, x0, scene, u)
         g = jnp.concatenate([linear.dot(at.n, at.gap)[:c], closure])
+        rows = self._rows(model, scene, h, g)
         old, new = jnp.concatenate([rates[:c], slope @ rates[c:]]).T
-        closing = new + rows.sigma * z + rows.stiff * g - rows.gamma * old
+        closing = closed = new + rows.sigma * z + rows.stiff * g - rows.gamma * old
+        box = _box(model, z)
+        if len(box.index):
+            i = box.index
+            held = dry.boxed(z[i], closing[i], box.bound, box.inertia, box.blur, box.one_sided)
+            closing = closing.at[i].set(held)
         turned = _turn(linear.products(_exp(h * x1.w), x0.e), x1.e)
         kinematic = jnp.concatenate([x1.r - x0.r - h * x1.v, turned]).reshape(-1)
         on = model.dry.index
         U = _loads(model)
-        bound = h * dry.level(model.dry.values, rates[c:, 0][on]) + U @ jnp.abs(z[: U.shape[1]])
+        bound = h * dry.level(model.dry.values, rates[c:, 0][on]) + U @ jnp.abs(z)
         inertia = dry.felt(model) if on.shape[0] else jnp.zeros(0)
         held = dry.row(stuck, rates[c:, 1][on], bound, inertia, model.dry.blur)
         r = jnp.concatenate([body.reshape(-1) + weights @ G, kinematic, closing, held])
-        return Balance(r, weights, rates[c:], turned, slope, rows, bound)
+        return Balance(r, weights, rates[c:], turned, slope, rows, bound, box, closed)
 
     def step(
         self,
@@ -198,21 +212,38 @@ class Spook(Stepper):
         scene, old = _scene(model, x0), _stacked(x0)
         G = linear.jacobian(scene.at)
         c, half = G.shape[0] - model.nq, old.shape[0]
-        rates, rows = G[c:], self._rows(model, h)
-        closure, slope = joint_rows(model, scene.at.q, u)
-        mass = _mass_matrix(scene) + (rates.T * model.armature) @ rates
+        rates = G[c:]
+        closure, slope = _coordinate_rows(model, scene.at.q, u)
+        own = _mass_matrix(scene) + (rates.T * model.armature) @ rates
+        mass = own + h * (rates.T * model.damping[:, 0]) @ rates
         force = _body_forces(model, x0, scene, u).reshape(-1)
         force += rates.T @ self._joint_force(x0, rates @ old, u, t, model, scene.at)
         g = jnp.concatenate([linear.dot(scene.at.n, scene.at.gap)[:c], closure])
+        rows = self._rows(model, scene, h, g)
         closing = jnp.concatenate([G[:c], slope @ rates])
         target = rows.gamma * (closing @ old) - rows.stiff * g
-        kkt = jnp.block([[mass, -closing.T], [closing, jnp.diag(rows.sigma)]])
-        right = jnp.concatenate([mass @ old + h * force, target])
-        if not model.dry.index.shape[0]:
-            solved, stuck, error = jnp.linalg.solve(kkt, right), jnp.zeros(0), 0.0
+        box = _box(model, jnp.zeros(len(target)))
+        held = np.delete(np.arange(len(target)), box.index)
+        kkt = jnp.block([[mass, -closing[held].T], [closing[held], jnp.diag(rows.sigma[held])]])
+        right = jnp.concatenate([own @ old + h * force, target[held]])
+        if not len(box.index) + model.dry.index.shape[0]:
+            solved, error = jnp.linalg.solve(kkt, right), 0.0
+            lam = solved[half:]
         else:
-            solved, stuck, error = self._with_friction(kkt, right, rates, old, h, model, guess[1])
-        new, lam = solved[:half], jnp.concatenate([solved[half:], stuck])
+            on = model.dry.index
+            firm = dry.felt(model) if on.shape[0] else jnp.zeros(0)
+            boxed = Boxed(
+                jnp.concatenate([closing[box.index], rates[on]]),
+                jnp.concatenate([rows.sigma[box.index], dry.CREEP / firm]),
+                jnp.concatenate([target[box.index], jnp.zeros(on.shape[0])]),
+                jnp.concatenate(
+                    [jnp.zeros(len(box.index)), h * dry.level(model.dry.values, rates[on] @ old)]
+                ),
+                np.concatenate([box.one_sided, np.zeros(on.shape[0], bool)]),
+                box.index,
+            )
+            solved, lam, error = self._with_boxes(kkt, right, boxed, model, guess[1])
+        new = solved[:half]
         moved = self.retract(x0, jnp.concatenate([h * new, jnp.zeros(half)]))
         v, w = new.reshape(2, -1, 3)
         fine = jnp.all(jnp.isfinite(solved))
@@ -221,25 +252,39 @@ class Spook(Stepper):
         state = State(moved.r, moved.e / jnp.linalg.norm(moved.e, axis=-1, keepdims=True), v, w)
         return StepResult(state, lam, outcome, jnp.asarray(1), jnp.where(fine, 0.0, jnp.inf))
 
-    def _with_friction(
-        self, kkt: Array, right: Array, rates: Array, old: Array, h: Array, model: TreeModel, guess: Array
+    def _with_boxes(
+        self, kkt: Array, right: Array, boxed: Boxed, model: TreeModel, guess: Array
     ) -> tuple[Array, Array, Array]:
-        """Velocities and multipliers with the impulses of friction, and what is left of its rows (2.27)."""
-        on, half, c = model.dry.index, old.shape[0], model.maximal.row_to.link.shape[0]
-        pushed = jnp.concatenate([rates[on], jnp.zeros((on.shape[0], kkt.shape[0] - half))], 1)
+        """Velocities, then all impulses, and what is left of the boxed rows (2.27).
+
+        Everything that is held from both sides is eliminated (Schur complement), so that boxes alone remain.
+        """
+        count, half, b = _counts(model), boxed.rows.shape[1], boxed.rows.shape[0]
+        pushed = jnp.concatenate([boxed.rows, jnp.zeros((b, kkt.shape[0] - half))], 1)
         both = jnp.linalg.solve(kkt, jnp.concatenate([right[:, None], pushed.T], 1))
         free, moved = both[:, 0], both[:, 1:]
+        # the loads: impulses of joints, then those across planes
+        k, joints = count.contacts // 3, model.maximal.row_to.link.shape[0]
+        across = jnp.eye(k, b)
+        U = jnp.zeros((b, joints + k))
+        U = U.at[b - count.dry :, :joints].set(_loads(model)[:, count.contacts : count.contacts + joints])
+        U = U.at[k : 3 * k, joints:].set(jnp.repeat(jnp.diag(model.contacts.friction), 2, axis=0))
         slide = dry.Slide(
-            rates[on] @ free[:half],
-            rates[on] @ moved[:half],
-            h * dry.level(model.dry.values, rates[on] @ old),
-            free[half : half + c],
-            moved[half : half + c],
-            _loads(model),
-            dry.felt(model),
+            boxed.rows @ free[:half] - boxed.target,
+            boxed.rows @ moved[:half],
+            boxed.sigma,
+            boxed.bound,
+            jnp.concatenate([free[half : half + joints], jnp.zeros(k)]),
+            jnp.concatenate([moved[half : half + joints], across]),
+            U,
+            boxed.one_sided,
         )
-        stuck, error = dry.solved(slide, _split(model, guess)[1])
-        return free + moved @ stuck, stuck, error
+        places = np.concatenate([boxed.index, count.closing + np.arange(count.dry)]).astype(int)
+        impulses, error = dry.solved(slide, guess[places])
+        ended = free + moved @ impulses
+        z = jnp.zeros(sum(count)).at[places].set(impulses)
+        z = z.at[np.delete(np.arange(count.closing), boxed.index)].set(ended[half:])
+        return ended, z, error
 
     def linearize(
         self,
@@ -264,26 +309,28 @@ class Spook(Stepper):
 
         # dP of the forces along coordinates, by poses and by velocities
         pair = linear.pairs(at, x0.r, x0.v, x0.w)
-        gamma = 1.0 / (1.0 + 4.0 * self._relaxation(h) / h)
-        moved = linear.rate_slopes(at, gamma, jnp.stack([x0.v, x1.v]), jnp.stack([x0.w, x1.w]))
+        moved = linear.rate_slopes(at, rows.gamma[:c], jnp.stack([x0.v, x1.v]), jnp.stack([x0.w, x1.w]))
         shown, rates0, rates1 = moved[:c], moved[c : c + n], moved[c + n :]
         by_q, by_v = self._joint_slopes(at.q, now.rates[:, 0], u, t, model)
+        by_v, damped = by_v + jnp.diag(model.damping[:, 0]), h * model.damping[:, :1]
         bent = linear.bend_slopes(at, pair)
         armature = model.armature[:, None]
-        joint_pose = armature * (rates1 - rates0) - h * (by_q @ rates + by_v @ rates0)
+        joint_pose = armature * (rates1 - rates0) + damped * rates1 - h * (by_q @ rates + by_v @ rates0)
         joint_pose += h * armature * bent[:, :half]
         joint_rate = -armature * rates - h * (by_v @ rates) + h * armature * bent[:, half:]
         coupled = jnp.concatenate([shown, slope @ rates1 - rows.gamma[c:, None] * (slope @ rates0)])
         if model.coupling.shape[0]:
             slopes = jax.jacfwd(lambda q: joint_rows(model, q, u)[1])(at.q)
-            joint_pose -= jnp.einsum("cnm,c->nm", slopes, z[c:]) @ rates
-            seen = now.rates[:, 1] - rows.gamma[c:, None] * now.rates[:, 0]
-            coupled += jnp.pad(jnp.einsum("cnm,cn->cm", slopes, seen) @ rates, ((c, 0), (0, 0)))
+            along_rows = slice(c, c + slopes.shape[0])
+            joint_pose -= jnp.einsum("cnm,c->nm", slopes, z[along_rows]) @ rates
+            seen = now.rates[:, 1] - rows.gamma[along_rows, None] * now.rates[:, 0]
+            bent_rows = jnp.einsum("cnm,cn->cm", slopes, seen) @ rates
+            coupled += jnp.pad(bent_rows, ((c, coupled.shape[0] - c - slopes.shape[0]), (0, 0)))
 
         own, shifted = self._own_slopes(x0, x1, now.turned, h, scene)
         pose = linear.pull_slopes(at, now.weights) + rates.T @ joint_pose + own[0]
         rate = rates.T @ joint_rate + own[1]
-        mass = (rates.T * model.armature) @ rates + own[2]
+        mass = (rates.T * (model.armature + damped[:, 0])) @ rates + own[2]
         by_u = -h * (rates.T @ model.motor)
         if model.wrenches.frame.shape[0] or model.line_springs.values.shape[0]:
             by_d, framed = self._frame_slopes(x0, u, model)
@@ -298,9 +345,13 @@ class Spook(Stepper):
         ]
         by_z = jnp.concatenate([-closing.T, jnp.zeros((half, z.shape[0])), jnp.diag(rows.sigma)])
         drives = jax.nn.one_hot(model.drive_index[:, 1], u.shape[0])
-        shut = -jnp.pad(drives, ((z.shape[0] - drives.shape[0], 0), (0, 0))) * rows.stiff[:, None]
+        after = model.stops.index.shape[0]
+        before = z.shape[0] - drives.shape[0] - after
+        shut = -jnp.pad(drives, ((before, after), (0, 0))) * rows.stiff[:, None]
         by_u = jnp.concatenate([by_u, jnp.zeros((half, u.shape[0])), shut])
         x = jnp.stack([jnp.block(x) for x in by_x])
+        if len(now.box.index):
+            x, by_z, by_u = self._boxed_slopes(now, z, x, by_z, by_u, model)
         on = model.dry.index
         if on.shape[0]:
             own, by_rate, by_bound = dry.slopes(
@@ -311,9 +362,7 @@ class Spook(Stepper):
             turned = jnp.pad(rates1[on], ((0, 0), (0, half))) * by_rate[:, None]
             pushed = jnp.pad(rates[on], ((0, 0), (half, 0))) * by_rate[:, None]
             x = jnp.concatenate([x, jnp.stack([before + turned, pushed])], 1)
-            U = _loads(model)
-            loads = by_bound[:, None] * U * jnp.sign(z[: U.shape[1]])
-            loads = jnp.pad(loads, ((0, 0), (0, z.shape[0] - U.shape[1])))
+            loads = by_bound[:, None] * _loads(model) * jnp.sign(z)
             acts = jnp.pad(-rates[on].T, ((0, by_z.shape[0] - half), (0, 0)))
             by_z = jnp.block([[by_z, acts], [loads, jnp.diag(own)]])
             by_u = jnp.pad(by_u, ((0, on.shape[0]), (0, 0)))
@@ -321,30 +370,56 @@ class Spook(Stepper):
         by_theta = along(lambda m: self.residual(xs, z, u, t, k, m), model, tangent, now.r)
         return Blocks(now.r, x, by_z, by_u, by_theta)
 
+    def _boxed_slopes(
+        self, now: Balance, z: Array, x: Array, by_z: Array, by_u: Array, model: TreeModel
+    ) -> tuple[Array, Array, Array]:
+        """The same slopes with those of stops and contacts in the place of rows that are held from both sides."""
+        box, first = now.box, x.shape[1] - now.closing.shape[0]
+        i = box.index
+        given = (z[i], now.closing[i], box.bound, box.inertia, box.blur, box.one_sided)
+        own, by_rate, by_bound = dry.boxed_slopes(*given)
+        at, k = first + i, model.contacts.friction.shape[0]
+        scale = by_rate[:, None]
+        by_z = by_z.at[at].multiply(scale).at[at, i].add(own)
+        across = np.repeat(np.arange(k), 2)
+        gripped = by_bound[k : 3 * k] * model.contacts.friction[across] * jnp.sign(z[across])
+        by_z = by_z.at[first + k + np.arange(2 * k), across].add(gripped)
+        return x.at[:, at].multiply(scale), by_z, by_u.at[at].multiply(scale)
+
     def reactions(self, z: Array, h: Array, model: TreeModel) -> Array:  # type: ignore[override]
         """Those of loops, couplings and drives; λ acts by +Gᵀ."""
-        pulling, _ = _split(model, z)
-        return pulling[pulling.shape[0] - model.nc :] / h
+        count = _counts(model)
+        return z[count.contacts :][count.held - model.nc : count.held] / h
 
     def _relaxation(self, h: Array) -> Array:
         return 2.0 * h if self.relaxation_time is None else jnp.asarray(self.relaxation_time)
 
-    def _rows(self, model: TreeModel, h: Array) -> Rows:
-        """How each row is regularised. A driven row is to arrive within the step."""
-        own = model.maximal
+    def _rows(self, model: TreeModel, scene: Scene, h: Array, g: Array) -> Rows:
+        """How each row is regularised. A driven row is to arrive within the step; what is held from one side only
+        may come to rest within it, and is pushed out as gently as the others where it has gone too far."""
+        own, count = model.maximal, _counts(model)
         gamma = 1.0 / (1.0 + 4.0 * self._relaxation(h) / h)
         metres = self.compliance
         radians = metres if self.rotational_compliance is None else self.rotational_compliance
-        on_joints = jnp.concatenate([model.coupling_index[:, 0], model.drive_index[:, 0]])
+        on_joints = jnp.concatenate([model.coupling_index[:, 0], model.drive_index[:, 0], model.stops.index])
         body_of = own.body_of
         turning = [
+            np.zeros(count.contacts, bool),
             own.row_to.link == own.row_start.link,
             body_of[model.row_to.link] == body_of[model.row_start.link],
             model.revolute[on_joints] > 0,
         ]
         sigma = 4.0 / h**2 * gamma * jnp.where(jnp.concatenate(turning), radians, metres)
-        driven = np.arange(sigma.shape[0]) >= sigma.shape[0] - model.drive_index.shape[0]
-        return Rows(sigma, jnp.where(driven, 1.0 / h, 4.0 / h * gamma), jnp.where(driven, 0.0, gamma))
+        number, end = np.arange(count.closing), count.closing - count.stops
+        driven = (number >= end - model.drive_index.shape[0]) & (number < end)
+        stiff = jnp.where(driven, 1.0 / h, 4.0 / h * gamma)
+        one_sided = (number < count.contacts // 3) | (number >= end)
+        stiff = jnp.where(one_sided & (g > 0.0), 1.0 / h, stiff)
+        along = (number >= count.contacts // 3) & (number < count.contacts)
+        if count.contacts:
+            sigma = jnp.where(along, dry.CREEP / jnp.sum(scene.mass), sigma)
+        free = driven | one_sided | along
+        return Rows(sigma, jnp.where(along, 0.0, stiff), jnp.where(free, 0.0, gamma))
 
     def _joint_force(
         self, x: State, rates: Array, u: Array, t: Array, model: TreeModel, at: linear.Placed
@@ -352,6 +427,8 @@ class Spook(Stepper):
         """Of elements on joint coordinates, and what armatures need for the coordinates' bend."""
         force = elements.joint_force(model, at.q, rates, u, t)
         force -= elements.joint_potential_gradient(model, at.q)
+        # damping acts at the end of the step
+        force += model.damping[:, 0] * rates
         return force - model.armature * linear.bend(at, linear.pairs(at, x.r, x.v, x.w))
 
     def _joint_slopes(self, q: Array, v: Array, u: Array, t: Array, model: TreeModel) -> tuple[Array, Array]:
@@ -426,6 +503,77 @@ class Balance(NamedTuple):
     rows: Rows
     bound: Array
     """(d,) of friction's impulses"""
+    box: Box
+    closing: Array
+    """rates of all rows that close, boxed or not"""
+
+
+class Counts(NamedTuple):
+    """Impulses, in their order."""
+
+    contacts: int
+    held: int
+    """joints, loops, couplings, drives"""
+    stops: int
+    dry: int
+
+    @property
+    def closing(self) -> int:
+        return self.contacts + self.held + self.stops
+
+
+class Box(NamedTuple):
+    """Rows held from one side, and friction along planes."""
+
+    index: np.ndarray
+    """among all rows that close"""
+    one_sided: np.ndarray
+    bound: Array
+    inertia: Array
+    blur: Array
+
+
+class Boxed(NamedTuple):
+    """Everything with a bounded impulse in a step: contacts, stops, dry friction."""
+
+    rows: Array
+    """(b, 6 bodies) Jacobian"""
+    sigma: Array
+    target: Array
+    """rates that they are to move at, or more"""
+    bound: Array
+    one_sided: np.ndarray
+    index: np.ndarray
+    """of contacts and stops among the rows that close"""
+
+
+def _counts(model: TreeModel) -> Counts:
+    return Counts(
+        model.contacts.to.link.shape[0],
+        model.maximal.row_to.link.shape[0] + model.nc,
+        model.stops.index.shape[0],
+        model.dry.index.shape[0],
+    )
+
+
+def _box(model: TreeModel, z: Array) -> Box:
+    count = _counts(model)
+    k, stops = count.contacts // 3, count.stops
+    index = np.concatenate([np.arange(count.contacts), count.closing - stops + np.arange(stops)]).astype(int)
+    one_sided = np.repeat([True, False, True], [k, 2 * k, stops])
+    if not len(index):
+        return Box(index, one_sided, *[jnp.zeros(0)] * 3)
+    bound = jnp.concatenate([jnp.zeros(k), grip(model.contacts, z[:k]), jnp.zeros(stops)])
+    blur = jnp.concatenate([model.contacts.blur, model.stops.blur])
+    return Box(index, one_sided, bound, felt(model)[: len(index)], blur)
+
+
+def _coordinate_rows(model: TreeModel, q: Array, u: Array) -> tuple[Array, Array]:
+    """Rows on joint coordinates with their slopes: couplings, drives, stops."""
+    if not model.stops.index.shape[0]:
+        return joint_rows(model, q, u)
+    both = joint_rows(model, q, u), stop_rows(model.stops, q)
+    return tuple(jnp.concatenate(parts) for parts in zip(*both, strict=True))  # type: ignore[return-value]
 
 
 def _scene(model: TreeModel, x: State) -> Scene:
@@ -442,12 +590,14 @@ def _split(model: TreeModel, z: Array) -> tuple[Array, Array]:
 
 
 def _loads(model: TreeModel) -> Array:
-    """(d, c) U: how each impulse of a joint adds to the bound of friction on its coordinates (F.4)."""
-    own = model.maximal
+    """(d, closing rows) U: how each impulse of a joint adds to the bound of friction on its coordinates (F.4)."""
+    own, count = model.maximal, _counts(model)
     turning = own.row_to.link == own.row_start.link
     coefficient, radius = model.dry.values[:, 4:].T
     carried = own.owner[model.dry.index][:, None] == own.row_to.link[None]
-    return carried * coefficient[:, None] * jnp.where(turning[None], 1.0, radius[:, None])
+    loads = carried * coefficient[:, None] * jnp.where(turning[None], 1.0, radius[:, None])
+    others = count.closing - count.contacts - turning.shape[0]
+    return jnp.pad(loads, ((0, 0), (count.contacts, others)))
 
 
 def _exp(turn: Array) -> Array:

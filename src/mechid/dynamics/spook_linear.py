@@ -85,7 +85,7 @@ def products(a: Array, b: Array) -> Array:
 
 
 class Layout(NamedTuple):
-    """Geometric rows (c), then one row for each coordinate (n)."""
+    """Geometric rows (c: contacts, joints, loops), then one row for each coordinate (n)."""
 
     fixed: Array
     """(c + n + 6 n, b + 1, 3) vectors by the body that they are fixed to, the world last: directions of the rows
@@ -111,22 +111,23 @@ def laid_out(model: TreeModel, com: Array) -> Layout:
     slide = jnp.sum(which[:, :3, None] * seen, 1)
     body_of = own.body_of
     to, start, direction = (model.row_to, model.row_start, model.row_direction)
+    touch = model.contacts
     links = [
-        *(own.row_to.link, body_of[to.link], own.owner),
-        *(own.row_start.link, body_of[start.link], parent),
-        *(own.row_direction.link, body_of[direction.link], parent),
+        *(body_of[touch.to.link], own.row_to.link, body_of[to.link], own.owner),
+        *(body_of[touch.start.link], own.row_start.link, body_of[start.link], parent),
+        *(body_of[touch.direction.link], own.row_direction.link, body_of[direction.link], parent),
         *(parent,) * 3,
         *(own.owner,) * 3,
     ]
     vectors = [
-        *(own.row_to.vector, to.vector, jnp.zeros_like(slide)),
-        *(own.row_start.vector, start.vector, place[:, :3, 3]),
-        *(own.row_direction.vector, direction.vector, slide),
+        *(touch.to.vector, own.row_to.vector, to.vector, jnp.zeros_like(slide)),
+        *(touch.start.vector, own.row_start.vector, start.vector, place[:, :3, 3]),
+        *(touch.direction.vector, own.row_direction.vector, direction.vector, slide),
         jnp.concatenate([seen, axes], 1).transpose(1, 0, 2).reshape(6 * n, 3),
     ]
     on = jax.nn.one_hot(jnp.concatenate(links), b + 1)
     spread = on[:, :, None] * jnp.concatenate(vectors)[:, None]
-    rows = own.row_to.link.shape[0] + to.link.shape[0] + n
+    rows = touch.to.link.shape[0] + own.row_to.link.shape[0] + to.link.shape[0] + n
     sigma, delta = on[:rows] - on[rows : 2 * rows], on[2 * rows : 3 * rows, :b]
     centres = jnp.pad(com, ((0, 1), (0, 0)))
     lever = spread[:rows] - spread[rows : 2 * rows] - sigma[:, :, None] * centres
@@ -268,13 +269,11 @@ def diagonal(blocks: Array) -> Array:
 def rate_slopes(at: Placed, gamma: Array, v: Array, w: Array) -> Array:
     """∂(G y)/∂[dr ; φ], (c + 2 n, 6 b), at velocities y that stay; v and w (2, b, 3) old and new ones.
 
-    Geometric rows with y₁ − γ y₀, coordinates with y₀, coordinates with y₁.
+    Geometric rows with y₁ − γ y₀ (γ of each), coordinates with y₀, coordinates with y₁.
     """
     lay, n = at.layout, at.q.shape[0]
     c = lay.sigma.shape[0] - n
-    share = jnp.concatenate(
-        [jnp.stack([-gamma, 1.0 + 0.0 * gamma])[:, None].repeat(c, 1), np.eye(2).repeat(n, 1)], 1
-    )
+    share = jnp.concatenate([jnp.stack([-gamma, jnp.ones(c)]), np.eye(2).repeat(n, 1)], 1)
 
     def twice(a: Array, axis: int) -> Array:
         return jnp.concatenate([a, jax.lax.slice_in_dim(a, c, c + n, axis=axis)], axis)

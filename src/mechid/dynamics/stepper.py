@@ -217,6 +217,10 @@ class Stepper(abc.ABC):
 
     # What follows from it
 
+    def boxed_positions(self, model: Model, x: Any) -> Array:
+        """Where contacts, stops and dry friction are, in the order of their rows."""
+        return self.positions(model, x)[model.dry.index]
+
     def step_size(self, k: Array) -> Array:
         """dt of step k."""
         dt = jnp.asarray(self.dt)
@@ -327,6 +331,18 @@ class Stepper(abc.ABC):
             raise MechidError(f"The step size dt must be positive and finite, not {self.dt}.")
         if dt.ndim == 1 and len(dt) != steps:
             raise MechidError(f"{len(dt)} step sizes were given for {steps} steps.")
+
+
+def refuse_one_sided(stepper: Stepper, model: Model) -> None:
+    """For steppers that know neither the impulses of joints nor such as only push."""
+    found = {
+        "stops": model.stops.index.shape[0],
+        "contacts": model.contacts.friction.shape[0],
+        "load_coefficient of dry friction": np.any(np.asarray(model.dry.values)[:, 4] > 0.0),
+    }
+    what = next((name for name, there in found.items() if there), None)
+    if what is not None:
+        raise MechidError(f"{type(stepper).__name__} knows no {what}: Spook does.")
 
 
 HISTORY = 5

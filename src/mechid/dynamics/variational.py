@@ -35,6 +35,7 @@ from mechid.dynamics.stepper import (
     StepResult,
     along,
     extrapolate,
+    refuse_one_sided,
 )
 from mechid.dynamics.tree import Array, spread
 from mechid.errors import MechidError
@@ -124,6 +125,10 @@ class Variational(Stepper):
     def rows(self, model: Model) -> tuple[RowKind, ...]:
         stuck = (RowKind.FRICTION,) * model.dry.index.shape[0]
         return (RowKind.DYNAMIC,) * (2 * model.nq) + (RowKind.HARD,) * model.nc + stuck
+
+    def check(self, model: Model, steps: int) -> None:
+        super().check(model, steps)
+        refuse_one_sided(self, model)
 
     def initial(self, model: Model, q: Array, v: Array, u: Array, t: Array) -> State:
         return State(q, model.terms(q, v, u, t).v)

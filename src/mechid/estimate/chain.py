@@ -9,7 +9,7 @@ The first state of a chain follows from θ and from what is unknown of it (ξ), 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ import numpy as np
 
 from mechid.compile import jit
 from mechid.dynamics.assembly import with_driven
+from mechid.dynamics.contacts import blurred
 from mechid.dynamics.course import Stretch
 from mechid.dynamics.intervals import Intervals, dynamic_rows, interval_residuals, linear_intervals, moved
 from mechid.dynamics.linearization import tangent_at
@@ -114,7 +115,7 @@ class ChainProblem:
     last: float = np.inf
     """relative length of the step after which multipliers were last moved"""
     blur: np.ndarray | None = None
-    """rad/s or m/s over which dry friction is rounded on each of its coordinates"""
+    """rad/s or m/s over which contacts, stops and dry friction are rounded"""
 
     @property
     def stepper(self) -> Stepper:
@@ -128,7 +129,7 @@ class ChainProblem:
         if kept is None or kept[0] != key:
             model = self.base.free.bind(theta)
             if self.blur is not None:
-                model = replace(model, dry=model.dry._replace(blur=self.blur))
+                model = blurred(model, self.blur)
             kept = self.base.memory["model"] = (key, model)
         return kept[1]
 

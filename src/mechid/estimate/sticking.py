@@ -1,4 +1,6 @@
-"""Dry friction on the way to its law: rounded over the rates of the motion at first, sharper with every good step.
+"""Dry friction, stops and contacts on the way to their laws: rounded over the rates of the motion at first.
+
+Laws are sharpened with every good step.
 
 States that are unknowns may begin with any signs of their rates, and those of sticking coordinates are noise; a law
 with corners would hold each interval to the case that it happens to begin with. Rounded, the law is a smooth row in
@@ -15,8 +17,8 @@ import jax
 import numpy as np
 
 from mechid.compile import jit
-from mechid.dynamics.dry import felt
-from mechid.dynamics.model import Model
+from mechid.dynamics.contacts import felt
+from mechid.dynamics.intervals import dynamic_rows
 from mechid.dynamics.stepper import RowKind, Stepper
 from mechid.dynamics.tree import Array
 from mechid.estimate.chain import ChainProblem, Motion, Place
@@ -35,7 +37,7 @@ than 1e-4 of that"""
 def rounded(problem: ChainProblem, y: np.ndarray, motions: tuple[Motion, ...]) -> ChainProblem:
     """The problem with friction rounded over the rates of a first guess, unless it has begun already."""
     model = problem.bound(y)
-    if problem.blur is not None or not _rows(problem.stepper, model):
+    if problem.blur is not None or not len(_boxed(problem.stepper, model)):
         return problem
     squares, count = 0.0, 0
     for s, motion in zip(problem.base.shootings, motions, strict=True):
@@ -49,7 +51,7 @@ def sharper(problem: ChainProblem, place: Place, ratio: float) -> tuple[ChainPro
     """What follows a step that gained a ratio of what it promised."""
     if problem.blur is None or ratio < 0.25 or not _near(problem, place):
         return problem, place
-    blur = np.minimum(np.maximum(FASTER * problem.blur, _finest(place)), problem.blur)
+    blur = np.minimum(np.maximum(FASTER * problem.blur, _finest(problem.stepper, place)), problem.blur)
     if np.array_equal(blur, problem.blur):
         return problem, place
     problem = replace(problem, blur=blur)
@@ -60,28 +62,33 @@ def sharp(problem: ChainProblem, place: Place) -> bool:
     """Whether rounding no longer matters, and all rows are near the law."""
     if problem.blur is None:
         return True
-    return bool(np.all(problem.blur <= 2.0 * _finest(place))) and _near(problem, place)
+    return bool(np.all(problem.blur <= 2.0 * _finest(problem.stepper, place))) and _near(problem, place)
 
 
 def _near(problem: ChainProblem, place: Place) -> bool:
-    blur = np.asarray(problem.blur)
-    left = np.max([np.abs(link.hard[:, -len(blur) :]).max(0) for link in place.links], axis=0)
-    return bool(np.all(left <= CLOSE * np.asarray(_inertia(place.model)) * blur))
+    rows = _boxed(problem.stepper, place.model) - len(dynamic_rows(problem.stepper, place.model))
+    left = np.max([np.abs(link.hard[:, rows]).max(0) for link in place.links], axis=0)
+    return bool(np.all(left <= CLOSE * np.asarray(_inertia(place.model)) * np.asarray(problem.blur)))
 
 
-def _finest(place: Place) -> np.ndarray:
+def _finest(stepper: Stepper, place: Place) -> np.ndarray:
     inertia = np.asarray(_inertia(place.model))
-    impulses = [np.abs(link.motion.z[:, -len(inertia) :]) for link in place.links]
-    return FINEST * np.quantile(np.concatenate(impulses), 0.9, axis=0) / inertia
+    # multipliers stand in the order of the last rows
+    rows = _boxed(stepper, place.model) - (len(stepper.rows(place.model)) - stepper.nz(place.model))
+    impulses = np.concatenate([np.abs(link.motion.z[:, rows]) for link in place.links])
+    usual, most = np.quantile(impulses, 0.9, axis=0), impulses.max(0)
+    # what seldom touches
+    return FINEST * np.where(usual > 0.01 * most, usual, 0.1 * most) / inertia
 
 
-def _rows(stepper: Stepper, model: Model) -> bool:
-    return RowKind.FRICTION in stepper.rows(model)
+def _boxed(stepper: Stepper, model: Any) -> np.ndarray:
+    """Rows of contacts, stops and dry friction."""
+    return np.flatnonzero([kind is RowKind.FRICTION for kind in stepper.rows(model)])
 
 
 @partial(jit, once=True)
 def _coordinates(stepper: Stepper, model: Any, states: Any) -> Array:
-    return jax.vmap(lambda x: stepper.positions(model, x)[model.dry.index])(states)
+    return jax.vmap(lambda x: stepper.boxed_positions(model, x))(states)
 
 
 _inertia = jit(felt, once=True)

@@ -28,6 +28,7 @@ from mechid.model.geometry import Array, finite, inertia_matrix, numeric, rotati
 from mechid.model.parts import (
     Armature,
     Body,
+    Contact,
     Coordinate,
     Coupling,
     Custom,
@@ -40,8 +41,10 @@ from mechid.model.parts import (
     Joint,
     LineSpring,
     Loop,
+    LowerStop,
     Motor,
     Spring,
+    UpperStop,
     Wrench,
     check_function,
 )
@@ -397,6 +400,40 @@ class Mechanism:
                 raise MechidError(f"{who} must be > 0, not {value:g}.")
         numbers = (*levels.values(), load_radius)
         return self._on(DryFriction, name, coordinate, *numbers[:2], *shape.values(), *numbers[2:])
+
+    def stops(
+        self,
+        coordinate: str,
+        *,
+        lower: float | None = None,
+        upper: float | None = None,
+        name: str | None = None,
+    ) -> Mechanism:
+        """Ends of a coordinate's way (rad or m): what hits one stays there until it is drawn away.
+
+        Impacts are not modelled: all speed towards a stop is lost.
+        """
+        who = f"The stops of '{coordinate}'"
+        if lower is None and upper is None:
+            raise MechidError(f"{who} need lower=…, upper=… or both.")
+        if lower is not None and upper is not None and not finite([lower, upper], (2,), who)[0] < upper:
+            raise MechidError(f"{who} must have lower < upper, not {lower:g} and {upper:g}.")
+        new = self
+        for kind, at in ((LowerStop, lower), (UpperStop, upper)):
+            new = new if at is None else new._on(kind, name, coordinate, at)
+        return new
+
+    def contact(self, name: str, *, point: str, plane: str, friction: float = 0.0) -> Mechanism:
+        """A frame's origin that stays above the xy plane of another frame, with dry friction along the plane.
+
+        Impacts are not modelled: all speed towards the plane is lost.
+        """
+        for f in (point, plane):
+            self._frame_known(f, f"contact '{name}'")
+        if point == plane:
+            raise MechidError(f"Contact '{name}' is between frame '{point}' and itself.")
+        _not_negative(friction, f"The friction of contact '{name}'")
+        return self._add(Contact(name, point, plane, float(friction)))
 
     def motor(
         self,

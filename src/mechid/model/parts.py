@@ -214,6 +214,44 @@ class DryFriction:
 
 
 @dataclass(frozen=True)
+class LowerStop:
+    """The end of a coordinate's way: it does not go below, and is not held there."""
+
+    name: str
+    coordinate: str
+    lower_stop: float
+
+    quantities: ClassVar[dict[str, str]] = {"lower_stop": "x"}
+
+
+@dataclass(frozen=True)
+class UpperStop:
+    """The other end of a coordinate's way."""
+
+    name: str
+    coordinate: str
+    upper_stop: float
+
+    quantities: ClassVar[dict[str, str]] = {"upper_stop": "x"}
+
+
+@dataclass(frozen=True)
+class Contact:
+    """A point (a frame's origin) that stays on the side of a plane to which its z axis points, with dry friction.
+
+    The plane is the xy plane of another frame; friction along each of its axes is at most a coefficient times the
+    normal force (a box in the plane).
+    """
+
+    name: str
+    point: str
+    plane: str
+    contact_friction: float
+
+    quantities: ClassVar[dict[str, str]] = {"contact_friction": "1"}
+
+
+@dataclass(frozen=True)
 class Motor:
     """Force ratio·gain·u on a coordinate, and the rotor's inertia, ratio²·rotor_inertia, felt by it."""
 
@@ -302,7 +340,20 @@ def check_function(element: Custom) -> None:
         raise MechidError(f"{who} must give {wanted}, not shape {shape}.")
 
 
-Element = Spring | Damper | Friction | DryFriction | Motor | Armature | LineSpring | Wrench | Custom
+Element = (
+    Spring
+    | Damper
+    | Friction
+    | DryFriction
+    | LowerStop
+    | UpperStop
+    | Contact
+    | Motor
+    | Armature
+    | LineSpring
+    | Wrench
+    | Custom
+)
 
 
 def element_numbers(element: Any) -> tuple[float, ...]:
