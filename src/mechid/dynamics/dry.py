@@ -125,7 +125,6 @@ def solved(slide: Slide, guess: Array) -> tuple[Array, Array]:
     counts. Where many rows hold the same body neither may end: then Lemke's algorithm decides.
     """
     d, one, sigma = guess.shape[0], jnp.eye(guess.shape[0]), slide.sigma
-    most = PASSES if d <= FEW else TRIES
     stiff = jnp.diagonal(slide.H) + sigma
 
     def parts(impulse: Array) -> tuple[Array, Array, Array, Array]:
@@ -169,18 +168,20 @@ def solved(slide: Slide, guess: Array) -> tuple[Array, Array]:
 
     def unfinished(state: tuple[Array, Array, Array]) -> Array:
         impulse, error, passes = state
-        return (error > 1e-12 * (1e-3 + jnp.max(jnp.abs(impulse)))) & (passes < most)
+        return (error > 1e-12 * (1e-3 + jnp.max(jnp.abs(impulse)))) & (passes < PASSES)
 
     def pivoted(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        new = _pivoted(slide, state[0])
-        error = left(new)
-        finer = error < state[1]
-        return jnp.where(finer, new, state[0]), jnp.where(finer, error, state[1]), state[2]
+        impulse, error, passes = state
+        new = _pivoted(slide, impulse)
+        finer = left(new) < error
+        return jnp.where(finer, new, impulse), jnp.where(finer, left(new), error), passes + 1
 
-    ended = jax.lax.while_loop(unfinished, better, (guess, jnp.array(jnp.inf), jnp.array(0)))
-    if d > FEW:
-        ended = jax.lax.cond(ended[2] < most, lambda s: s, pivoted, ended)
-    return ended[0], ended[1]
+    def next_one(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        return jax.lax.cond(state[2] == TRIES, pivoted, better, state)
+
+    start = (guess, jnp.array(jnp.inf), jnp.array(0))
+    impulse, error, _ = jax.lax.while_loop(unfinished, better if d <= FEW else next_one, start)
+    return impulse, error
 
 
 def _pivoted(slide: Slide, near: Array) -> Array:
