@@ -19,7 +19,7 @@ import scipy.linalg
 
 from mechid.estimate.chain import ChainProblem, Linear, Motion, Place
 from mechid.estimate.lifted import OPEN, LiftedSolution, solve_lifted
-from mechid.estimate.problem import ShootingProblem
+from mechid.estimate.problem import ShootingProblem, each
 from mechid.estimate.solvers.problem import Iteration, Progress, plural
 from mechid.estimate.sticking import rounded
 from mechid.estimate.whitening import log_volume
@@ -38,6 +38,8 @@ ROUNDS = 8
 """at most, until parameters settle at the likeliest"""
 NOTHING = 0.05
 """standard deviations, all else known: where D(θ) would move no parameter by more it is left out"""
+BENT = 0.3
+"""standard deviations, all else known: where D(θ) moves a parameter by more its curvature is found too"""
 SETTLED = 0.05
 """standard deviations, all else known"""
 
@@ -162,13 +164,17 @@ def _determinant(
 
     # beside a bound both differences are taken inside
     middle = np.clip(place.y[: len(by)], lower[: len(by)] + by, upper[: len(by)] - by) - place.y[: len(by)]
-    high = np.array([at(i, middle[i] + h) for i, h in enumerate(by)])
+    high = np.array(each(lambda i: at(i, middle[i] + by[i]), range(len(by))))
     told = np.linalg.norm(linear.triangle[:, : len(by)], axis=0)
-    if np.all(np.abs(high - here) / (middle + by) <= NOTHING * told):
+    slope = (high - here) / (middle + by)
+    if np.all(np.abs(slope) <= NOTHING * told):
         return None
-    low = np.array([at(i, middle[i] - h) for i, h in enumerate(by)])
-    slope = (high - low) / (2 * by)
-    bend = np.where(middle == 0.0, (high + low - 2 * here) / by**2, 0.0)
+    # where D moves a parameter far, its curvature counts
+    far = np.flatnonzero((np.abs(slope) > BENT * told) | (middle != 0.0))
+    low = np.array(each(lambda i: at(i, middle[i] - by[i]), far))
+    bend = np.zeros(len(by))
+    bend[far] = np.where(middle[far] == 0.0, (high[far] + low - 2 * here) / by[far] ** 2, 0.0)
+    slope[far] = (high[far] - low) / (2 * by[far])
     # what the data do not tell stays about where it is
     size = np.abs(place.y[: len(by)])
     bend = np.maximum(bend, np.maximum(1e-4 * told**2, 1.0 / (OPEN * np.where(size > 0.0, size, 1.0)) ** 2))
