@@ -164,14 +164,14 @@ def _determinant(
 
     # beside a bound both differences are taken inside
     middle = np.clip(place.y[: len(by)], lower[: len(by)] + by, upper[: len(by)] - by) - place.y[: len(by)]
-    high = np.array(each(lambda i: at(i, middle[i] + by[i]), range(len(by))))
+    high = np.array(each(lambda i: at(i, float(middle[i] + by[i])), range(len(by))))
     told = np.linalg.norm(linear.triangle[:, : len(by)], axis=0)
     slope = (high - here) / (middle + by)
     if np.all(np.abs(slope) <= NOTHING * told):
         return None
     # where D moves a parameter far, its curvature counts
     far = np.flatnonzero((np.abs(slope) > BENT * told) | (middle != 0.0))
-    low = np.array(each(lambda i: at(i, middle[i] - by[i]), far))
+    low = np.array(each(lambda i: at(i, float(middle[i] - by[i])), far))
     bend = np.zeros(len(by))
     bend[far] = np.where(middle[far] == 0.0, (high[far] + low - 2 * here) / by[far] ** 2, 0.0)
     slope[far] = (high[far] - low) / (2 * by[far])

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from scipy.special import expit
 
 from mechid.errors import MechidError, choices
 from mechid.model.addresses import Address
@@ -101,7 +100,7 @@ class Parameter:
             return x, x
         if self.transform == "interval":
             lower, upper = self.bounds
-            part = float(expit(theta))
+            part = 0.5 * (1.0 + float(np.tanh(0.5 * theta)))
             return lower + (upper - lower) * part, (upper - lower) * part * (1.0 - part)
         return theta, 1.0
 

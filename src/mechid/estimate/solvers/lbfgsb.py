@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import scipy.optimize
 
 from mechid.estimate.solvers.problem import Point, Problem, Progress, Recorder, Solution, plural
 
@@ -64,8 +63,10 @@ class LBFGSB:
             "gtol": self.gradient_tolerance,
         }
         bounds = list(zip(problem.lower / scale, problem.upper / scale, strict=True))
+        from scipy.optimize import minimize  # a third of a second, which other solvers need not wait for
+
         try:
-            found = scipy.optimize.minimize(
+            found = minimize(
                 cost,
                 start.y / scale,
                 jac=True,
