@@ -19,6 +19,7 @@ import numpy as np
 from mechid.compile import jit
 from mechid.dynamics.linearization import collected, pieces
 from mechid.dynamics.model import Model
+from mechid.dynamics.sensors import JointPosition
 from mechid.dynamics.simulate import simulate
 from mechid.dynamics.stepper import Stepper
 from mechid.dynamics.tree import Array
@@ -46,10 +47,13 @@ class Guess(NamedTuple):
 
 def first_guess(s: Shooting, model: Model) -> Guess:
     """All states, from the log where it tells every coordinate, else from a simulation."""
-    groups = [_positional(s, g) for g in s.groups]
-    if all(g is None for g in groups) or not _told(s, model, groups):
-        return _simulated(s, model)
-    q = _smooth(s.grid.t, _configurations(s, model, groups))
+    found = _read_off(s, model)
+    if found is None:
+        groups = [_positional(s, g) for g in s.groups]
+        if all(g is None for g in groups) or not _told(s, model, groups):
+            return _simulated(s, model)
+        found = _configurations(s, model, groups)
+    q = _smooth(s.grid.t, found)
     rates = np.gradient(q, s.grid.t, axis=0, edge_order=2 if len(q) > 2 else 1)
     return _guess(s, model, q, rates, told=True)
 
@@ -138,6 +142,29 @@ def _closure(model: Model, q: Array, u: Array) -> tuple[Array, Array]:
 # Configurations, step by step
 
 
+def _read_off(s: Shooting, model: Model) -> np.ndarray | None:
+    """(N + 1, nq) coordinates, where joint sensors show each of them once and no loop ties them; nothing to solve."""
+    shown = [
+        (g, sensor, slice(*ends))
+        for g in s.groups
+        if g.times
+        for sensor, ends in zip(g.sensors, pairwise(np.cumsum((0, *g.form.sizes))), strict=True)
+        if type(sensor) is JointPosition
+    ]
+    index = np.concatenate([np.asarray(sensor.index) for _, sensor, _ in shown] or [np.zeros(0, int)])
+    if model.nc or not np.array_equal(np.sort(index), np.arange(model.nq)):
+        return None
+    q = np.empty((len(s.grid.t), model.nq))
+    for g, sensor, columns in shown:
+        at, turns = np.asarray(sensor.index), np.asarray(sensor.revolute, bool)
+        seen = _on_grid(s, g, sensor, columns)
+        first = s.first.q[at]
+        whole = np.unwrap(seen, axis=0)
+        whole += 2.0 * np.pi * np.round((first - whole[0]) / (2.0 * np.pi))
+        q[:, at] = np.where(turns, whole, seen)
+    return q
+
+
 def _configurations(s: Shooting, model: Model, groups: list[list[bool] | None]) -> np.ndarray:
     """(N + 1, nq) what the sensors say at each step's ends."""
     targets, sensors = [], []
@@ -167,7 +194,12 @@ def _on_grid(s: Shooting, group: Group, sensor: Any, columns: slice) -> np.ndarr
     values = group.values[present][:, columns]
     if len(present) == 1:
         return np.repeat(values, len(t), 0)
-    gaps = np.asarray(jax.vmap(sensor.difference)(values[1:], values[:-1]))
+    if type(sensor) is JointPosition:
+        plain = np.diff(values, axis=0)
+        whole = 2.0 * np.pi * np.round(plain / (2.0 * np.pi))
+        gaps = np.where(np.asarray(sensor.revolute, bool), plain - whole, plain)
+    else:
+        gaps = np.asarray(jax.vmap(sensor.difference)(values[1:], values[:-1]))
     at = np.clip(np.searchsorted(time, t) - 1, 0, len(time) - 2)
     share = np.clip((t - time[at]) / (time[at + 1] - time[at]), 0.0, 1.0)
     return values[at] + share[:, None] * gaps[at]

@@ -82,7 +82,7 @@ class Swept(NamedTuple):
 def sweep(chain: Chain) -> Swept:
     """Backward: eliminate every w and state."""
     sizes, n = chain.sizes, len(chain.M)
-    R = jnp.zeros((sizes.chain, sizes.columns - sizes.errors))
+    R = np.zeros((sizes.chain, sizes.columns - sizes.errors))
     gains = np.empty((n, sizes.errors, sizes.columns - sizes.errors))
     rest, total = np.zeros((0, sizes.border + 1)), 0.0
     for first in reversed(range(0, n, PIECE)):
