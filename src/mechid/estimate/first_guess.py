@@ -143,7 +143,7 @@ def _closure(model: Model, q: Array, u: Array) -> tuple[Array, Array]:
 
 
 def _read_off(s: Shooting, model: Model) -> np.ndarray | None:
-    """(N + 1, nq) coordinates, where joint sensors show each of them once and no loop ties them; nothing to solve."""
+    """(N + 1, nq) coordinates, where joint sensors show each of them once and no loop ties them."""
     shown = [
         (g, sensor, slice(*ends))
         for g in s.groups
