@@ -115,6 +115,8 @@ class ChainProblem:
     """relative length of the step after which multipliers were last moved"""
     blur: np.ndarray | None = None
     """rad/s or m/s over which dry friction is rounded on each of its coordinates"""
+    pace: np.ndarray | None = None
+    """rad/s or m/s, RMS of the rates of these coordinates"""
 
     @property
     def stepper(self) -> Stepper:
