@@ -116,6 +116,8 @@ class ChainProblem:
     """relative length of the step after which multipliers were last moved"""
     blur: np.ndarray | None = None
     """rad/s or m/s over which contacts, stops and dry friction are rounded"""
+    pace: np.ndarray | None = None
+    """rad/s or m/s, RMS of the rates of the same rows"""
 
     @property
     def stepper(self) -> Stepper:

@@ -46,9 +46,13 @@ EXACT = 1e-12
 """of the same: state errors that cost this much are none"""
 RELAXED = 3
 """steps in a row that may raise the cost a little"""
-CALM, NEAR = 3, 0.01
+CALM, NEAR = 2, 0.05
 """steps in a row that move no parameter by more than so many standard deviations: where friction sticks, single
 states may still wander between cases that the data do not tell apart"""
+CORNER = 0.2
+"""standard deviations: a step no longer than this that gains nothing is one between cases of sticking"""
+LITTLE = 1e-4
+"""of the cost: where a step promises less, friction is sharpened whatever the step gained"""
 SHORTEST = 2.0**-20
 """part of a step"""
 
@@ -121,7 +125,7 @@ def solve_lifted(
         place = problem.priced(place)
         linear = problem.reweighed(place, linear)
     model = _quadratic(linear)
-    damping, part, penalty, relaxed, calm = settings.initial_damping, 1.0, 0.0, 0, 0
+    damping, part, penalty, relaxed, calm, best = settings.initial_damping, 1.0, 0.0, 0, 0, np.inf
     nt = base.free.size
 
     def end(converged: bool, why: str) -> LiftedSolution:
@@ -156,8 +160,10 @@ def solve_lifted(
             return end(True, done("the parameters no longer move"))
         if closed and hardening is None and promised <= settings.cost_tolerance * place.cost:
             return end(True, done("no step promises to lower the cost further"))
-        calm = calm + 1 if part == 1.0 and damping <= 1e-2 and _within(d, model.H, nt) else 0
-        if problem.blur is not None and hardening is None and at_law and calm >= CALM:
+        sticks = problem.blur is not None and hardening is None and at_law
+        far = farthest(d, _held(model, place.y, nt).H, nt) if problem.blur is not None else np.inf
+        calm = calm + 1 if part == 1.0 and damping <= 1e-2 and far <= NEAR else 0
+        if sticks and calm >= CALM:
             return end(True, done(f"the parameters moved by less than {NEAR:g} standard deviations"))
         try:
             new_y, new = problem.moved(place, step, part)
@@ -174,8 +180,10 @@ def solve_lifted(
                 and -actual <= 0.1 * place.cost
             )
             if np.isfinite(trial.cost) and (ratio > 1e-4 or (small and not closed) or trusted):
-                relaxed = 0 if ratio > 1e-4 else relaxed + 1
-                free = part == 1.0 and damping <= 0.1
+                merit = trial.cost + penalty * trial.violation
+                relaxed = 0 if ratio > 1e-4 and merit < best - 0.01 * promised else relaxed + 1
+                best = min(best, merit)
+                free, before = part == 1.0 and damping <= 0.1, problem
                 if hardening is not None:
                     problem = hardening.harder(
                         problem, trial, ratio, length, promised=promised / place.cost if free else 1.0
@@ -183,7 +191,11 @@ def solve_lifted(
                     trial = problem.priced(trial)
                 # a long log has room for one linearisation
                 linear = None
-                problem, place = sharper(problem, trial, ratio)
+                problem, place = sharper(
+                    problem, trial, good=ratio >= 0.25 or promised <= LITTLE * place.cost
+                )
+                if problem is not before:
+                    best = np.inf
                 linear = problem.linearise(place)
                 model = _quadratic(linear)
                 damping *= max(1 / 30, 1 - (2 * float(np.clip(ratio, 0.5, 1.5)) - 1) ** 3)
@@ -194,6 +206,8 @@ def solve_lifted(
             return end(False, f"Interrupted after {plural(len(watch.trace) - 1, 'iteration')}.")
         if np.isfinite(trial.cost) and small:
             return end(True, done("the cost is at the limit of rounding"))
+        if sticks and part == 1.0 and damping <= 1e-2 and far <= CORNER:
+            return end(True, done("what is left to gain lies between sticking and sliding"))
         part *= 0.5
         if part < 0.2:
             damping = max(damping, 1e-12) * 10.0
@@ -287,10 +301,12 @@ def _held(model: Quadratic, y: np.ndarray, parameters: int) -> Quadratic:
     return model._replace(H=model.H + np.diag(holds))
 
 
-def _within(d: np.ndarray, H: np.ndarray, parameters: int) -> bool:
-    """Whether a step moves no parameter by more than a little of its standard deviation."""
-    variances = np.diag(np.linalg.pinv(H, hermitian=True))[:parameters]
-    return bool(np.all(d[:parameters] ** 2 <= NEAR**2 * variances))
+def farthest(d: np.ndarray, H: np.ndarray, parameters: int) -> float:
+    """The longest change of a parameter, in its standard deviations: H is what is known of all unknowns."""
+    size = np.sqrt(np.maximum(np.diag(H), 1e-300))
+    variances = np.diag(np.linalg.pinv(H / np.outer(size, size), hermitian=True)) / size**2
+    moved = np.abs(d) / np.sqrt(np.maximum(variances, 1e-300))
+    return float(np.max(moved[:parameters], initial=0.0))
 
 
 def _length(y: np.ndarray, d: np.ndarray, H: np.ndarray) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.linalg
 
 from mechid.estimate.chain import ChainProblem, Linear, Motion, Place
-from mechid.estimate.lifted import OPEN, LiftedSolution, solve_lifted
+from mechid.estimate.lifted import OPEN, LiftedSolution, farthest, solve_lifted
 from mechid.estimate.problem import ShootingProblem, each
 from mechid.estimate.solvers.problem import Iteration, Progress, plural
 from mechid.estimate.sticking import rounded
@@ -40,8 +40,8 @@ NOTHING = 0.05
 """standard deviations, all else known: where D(θ) would move no parameter by more it is left out"""
 BENT = 0.3
 """standard deviations, all else known: where D(θ) moves a parameter by more its curvature is found too"""
-SETTLED = 0.05
-"""standard deviations, all else known"""
+SETTLED = 0.1
+"""standard deviations"""
 
 
 class Likely(NamedTuple):
@@ -108,28 +108,32 @@ def likeliest(
     linear = problem.linearise(place)
     trace: tuple[Any, ...] = ()
     solution: Any = None
+    began = time.perf_counter()
     for _ in range(ROUNDS):
         told = np.linalg.norm(linear.triangle[:, :nt], axis=0)
         known = 1.0 / np.maximum(told, 1e-300)
         size = np.abs(place.y[:nt])
         by = np.clip(0.3 * known, 1e-4 * size, np.where(size > 0.0, 0.1 * size, 0.01))
-        belief = _determinant(problem, place, linear, by)
+        belief = _determinant(*_smooth(problem, place, linear), by)
         begun = (place.y, tuple(link.motion for link in place.links))
         tell = _continued(progress, len(trace))
         solution = solve_lifted(replace(problem, belief=belief), settings, *begun, tell)
         trace += solution.trace[1:] if trace else solution.trace
-        moved = np.abs(solution.place.y[:nt] - place.y[:nt])
+        moved = solution.place.y - place.y
         # these rows have done their part: likelihood and covariance know of them by other means
         problem = replace(problem, blur=solution.problem.blur)
         place = problem.priced(solution.place)
         linear = problem.linearise(place)
-        if belief is None or not solution.converged or np.all(moved <= SETTLED * known):
+        told = linear.triangle[:, : len(moved)].T @ linear.triangle[:, : len(moved)]
+        if belief is None or not solution.converged or farthest(moved, told, nt) <= SETTLED:
             break
     numbered = tuple(replace(x, number=i) for i, x in enumerate(trace))
     whole = solution.outcome.replace(
         f"after {plural(solution.iterations, 'iteration')}", f"after {plural(len(trace) - 1, 'iteration')}"
     )
-    return solution._replace(problem=problem, place=place, linear=linear, trace=numbered, outcome=whole)
+    return solution._replace(
+        problem=problem, place=place, linear=linear, trace=numbered, outcome=whole, began=began
+    )
 
 
 def _continued(progress: Progress | None, lines: int) -> Progress | None:
@@ -142,6 +146,15 @@ def _continued(progress: Progress | None, lines: int) -> Progress | None:
             progress(replace(iteration, number=iteration.number + lines - 1))
 
     return tell
+
+
+def _smooth(problem: ChainProblem, place: Place, linear: Linear) -> tuple[ChainProblem, Place, Linear]:
+    """The same where dry friction is rounded: between sticking and sliding D(θ) would jump."""
+    if problem.blur is None:
+        return problem, place, linear
+    problem = rounded(replace(problem, blur=None), place.y, tuple(link.motion for link in place.links))
+    place = problem.evaluate(place.y, tuple(link.motion for link in place.links))
+    return problem, place, problem.linearise(place)
 
 
 def _determinant(
@@ -205,7 +218,8 @@ def most_likely(
             problem = ChainProblem(base, np.sqrt(10.0**log_weight) * scale)
             begun = (y, motions)
             if near is not None:
-                problem = replace(problem, blur=near.solution.problem.blur)
+                known = near.solution.problem
+                problem = replace(problem, blur=known.blur, pace=known.pace)
                 begun = (near.solution.place.y, tuple(link.motion for link in near.solution.place.links))
             solution = likeliest(problem, settings, *begun, _continued(progress, len(trace)))
             trace.extend(solution.trace if not trace else solution.trace[1:])

@@ -25,13 +25,16 @@ from mechid.estimate.chain import ChainProblem, Motion, Place
 
 FIRST = 0.3
 """of the rates of a coordinate (RMS): what friction is rounded over at first"""
-FASTER = 0.3
+FASTER = 0.1
 """what the rounding is reduced to by a good step"""
-CLOSE = 1.0
-"""of the rounding: rows are as near to the rounded law before it is sharpened"""
-FINEST = 0.01
+CLOSE, MOST = 1.0, 0.99
+"""of the rounding: most rows are as near to the rounded law before it is sharpened; single intervals may still
+change between sticking and sliding"""
+FINEST = 0.03
 """of what friction changes a rate by in a step: rounding that no longer matters, as what sticks then creeps by less
-than 1e-4 of that"""
+than 1/500 of that"""
+NONE = 1e-7
+"""of the rates of a coordinate: friction that changes them by less in a step is none"""
 
 
 def rounded(problem: ChainProblem, y: np.ndarray, motions: tuple[Motion, ...]) -> ChainProblem:
@@ -42,16 +45,19 @@ def rounded(problem: ChainProblem, y: np.ndarray, motions: tuple[Motion, ...]) -
     squares, count = 0.0, 0
     for s, motion in zip(problem.base.shootings, motions, strict=True):
         q = np.asarray(_coordinates(problem.stepper, model, motion.states))
+        if problem.stepper.wraps:
+            q = np.where(_turning(model), np.unwrap(q, axis=0), q)
         v = np.diff(q, axis=0) / np.diff(s.grid.t)[:, None]
         squares, count = squares + np.sum(v**2, axis=0), count + len(v)
-    return replace(problem, blur=FIRST * np.sqrt(squares / count))
+    pace = np.sqrt(squares / count)
+    return replace(problem, blur=FIRST * pace, pace=pace)
 
 
-def sharper(problem: ChainProblem, place: Place, ratio: float) -> tuple[ChainProblem, Place]:
-    """What follows a step that gained a ratio of what it promised."""
-    if problem.blur is None or ratio < 0.25 or not _near(problem, place):
+def sharper(problem: ChainProblem, place: Place, *, good: bool) -> tuple[ChainProblem, Place]:
+    """What follows a step, good: one that gained about what it promised, or had nothing to gain."""
+    if problem.blur is None or not good or not _near(problem, place):
         return problem, place
-    blur = np.minimum(np.maximum(FASTER * problem.blur, _finest(problem.stepper, place)), problem.blur)
+    blur = np.minimum(np.maximum(FASTER * problem.blur, _finest(problem, place)), problem.blur)
     if np.array_equal(blur, problem.blur):
         return problem, place
     problem = replace(problem, blur=blur)
@@ -62,23 +68,36 @@ def sharp(problem: ChainProblem, place: Place) -> bool:
     """Whether rounding no longer matters, and all rows are near the law."""
     if problem.blur is None:
         return True
-    return bool(np.all(problem.blur <= 2.0 * _finest(problem.stepper, place))) and _near(problem, place)
+    none = _changes(problem.stepper, place) <= NONE * np.asarray(problem.pace)
+    return bool(np.all((problem.blur <= 2.0 * _finest(problem, place)) | none)) and _near(problem, place)
 
 
 def _near(problem: ChainProblem, place: Place) -> bool:
     rows = _boxed(problem.stepper, place.model) - len(dynamic_rows(problem.stepper, place.model))
-    left = np.max([np.abs(link.hard[:, rows]).max(0) for link in place.links], axis=0)
-    return bool(np.all(left <= CLOSE * np.asarray(_inertia(place.model)) * np.asarray(problem.blur)))
+    left = np.concatenate([np.abs(link.hard[:, rows]) for link in place.links])
+    close = CLOSE * np.asarray(_inertia(place.model)) * np.asarray(problem.blur)
+    return bool(np.all(np.quantile(left, MOST, axis=0) <= close))
 
 
-def _finest(stepper: Stepper, place: Place) -> np.ndarray:
-    inertia = np.asarray(_inertia(place.model))
+def _finest(problem: ChainProblem, place: Place) -> np.ndarray:
+    return np.maximum(FINEST * _changes(problem.stepper, place), NONE * np.asarray(problem.pace))
+
+
+def _changes(stepper: Stepper, place: Place) -> np.ndarray:
+    """What the impulse of each row changes its rate by in a step, about."""
     # multipliers stand in the order of the last rows
     rows = _boxed(stepper, place.model) - (len(stepper.rows(place.model)) - stepper.nz(place.model))
     impulses = np.concatenate([np.abs(link.motion.z[:, rows]) for link in place.links])
     usual, most = np.quantile(impulses, 0.9, axis=0), impulses.max(0)
     # what seldom touches
-    return FINEST * np.where(usual > 0.01 * most, usual, 0.1 * most) / inertia
+    return np.where(usual > 0.01 * most, usual, 0.1 * most) / np.asarray(_inertia(place.model))
+
+
+def _turning(model: Any) -> np.ndarray:
+    """Which rows are angles that may jump by a turn: stops and dry friction on revolute coordinates."""
+    on = np.concatenate([np.asarray(model.stops.index), np.asarray(model.dry.index)]).astype(int)
+    along = np.zeros(len(np.asarray(model.contacts.blur)), bool)
+    return np.concatenate([along, np.asarray(model.revolute)[on] > 0.0])
 
 
 def _boxed(stepper: Stepper, model: Any) -> np.ndarray:

@@ -6,9 +6,9 @@ scenarios  release, pulse and swing-up on a tilted stand with dry friction, made
            recordings: 13 parameters beside Table 4, cross-validation, the shadow parameters of Section 4.9
 
 κ is given as in the paper, for residuals in rad. The state errors are the impulses that lead from velocity to
-velocity (the paper's Δp_v; positions follow velocities exactly), and the parameters are the likeliest ones with
-states integrated out, where the paper takes the joint optimum. Dry friction is bounded by the joint's load at a
-radius of 1 m (F.4).
+velocity (the paper's Δp_v; positions follow velocities exactly). The parameters are the joint optimum of states and
+parameters as in the paper, or the likeliest ones with states integrated out (optimum=likeliest). Dry friction is
+bounded by the joint's load at a radius of 1 m (F.4); the stand's tilt is one of the direction of gravity.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import numpy as np
 from mechid.errors import MechidError
 from mechid.studies import furuta_scenarios, furuta_synthetic
 from mechid.studies.furuta_model import FRICTIONS, TRUTH, positive, true_values
+from mechid.studies.furuta_sweep import SWEEPS
 from mechid.studies.identification import chosen
 from mechid.studies.study import Settings, Study
 
@@ -25,10 +26,12 @@ PARTS = {
     "synthetic": furuta_synthetic.run,
     "scenarios": furuta_scenarios.run,
 }
+OPTIMA = ("joint", "likeliest")
 SETTINGS: Settings = {
     "part": "all",
     "friction": "default",
     "state_error_weight": 0.0,
+    "optimum": "joint",
     "compliance": 1e-5,
     "relaxation_time": 0.02,
     "dt": 0.01,
@@ -44,6 +47,7 @@ ABOUT = {
     "part": f"all, or one of {', '.join(PARTS)}",
     "friction": "viscous, dry, stribeck; default: viscous for synthetic, dry for scenarios",
     "state_error_weight": "κ, for residuals in rad; 0: the paper's 100",
+    "optimum": f"of the estimation: {', '.join(OPTIMA)}",
     "compliance": "of joints in the fit, m/N and rad/(N·m)",
     "relaxation_time": "of joints, s",
     "dt": "step of the fit, s",
@@ -51,7 +55,7 @@ ABOUT = {
     "truth_dt": "step at which data are made, s",
     "truth_compliance": "of joints in the data",
     "noise": "std of the angles, rad",
-    "sweep": f"of part synthetic: {', '.join(furuta_synthetic.SWEEPS)}",
+    "sweep": f"{', '.join(SWEEPS)} (scenarios: compliance and weight)",
     "seed": "of the noise",
     **{f"truth.{name}": "that the data are made with, SI" for name in TRUTH},
 }
@@ -61,7 +65,8 @@ QUICK: Settings = {"part": "synthetic", "time": 4.0, "truth_dt": 2e-4, "sweep": 
 def run(settings: Settings, study: Study) -> None:
     part = chosen(settings, "part", ("all", *PARTS))
     chosen(settings, "friction", ("default", *FRICTIONS))
-    chosen(settings, "sweep", furuta_synthetic.SWEEPS)
+    chosen(settings, "sweep", SWEEPS)
+    chosen(settings, "optimum", OPTIMA)
     for key in ("compliance", "relaxation_time", "dt", "time", "truth_dt", "truth_compliance", "noise"):
         positive(settings, key)
     if not (np.isfinite(settings["state_error_weight"]) and settings["state_error_weight"] >= 0.0):

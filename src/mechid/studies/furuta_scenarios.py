@@ -18,23 +18,31 @@ from mechid.data.log import Channel
 from mechid.dynamics.simulate import simulate
 from mechid.estimate.experiment import Experiment
 from mechid.estimate.fit import Fit
-from mechid.estimate.trajectory import joint
 from mechid.judge.validation import cross_validate
 from mechid.model.mechanism import Mechanism
+from mechid.model.parameters import Parameters
 from mechid.studies.furuta_model import (
     PENDCON,
     START,
+    fitted,
     freed,
     furuta,
     logged,
     names_of,
-    per_noise,
     positive,
     spook,
     true_values,
     weight_of,
 )
-from mechid.studies.furuta_tell import cell, held, numbers, paper_cost, validated
+from mechid.studies.furuta_sweep import (
+    COMPLIANCES,
+    WEIGHTS,
+    chosen_sweeps,
+    swept,
+    told_stiffness,
+    told_sweep,
+)
+from mechid.studies.furuta_tell import cell, held, numbers, paper_cost, settled, validated
 from mechid.studies.study import Settings, Study
 
 LONGEST = 10.0
@@ -44,7 +52,12 @@ COARSER = 5.0
 HELD_GAIN = 7.0
 """K (N·m/V) where nothing is put in: the paper's"""
 SHADOWS = "swing-up"
-"""the scenario whose parameters are compared with the true ones on other logs"""
+"""the scenario whose parameters are compared with the true ones on other logs, and swept over"""
+SHOWN = ("J_Azz", "J_Byy", "J_Bzz")
+SWEPT = {
+    "compliance": ("compliance", "m/N", "Swing-up over the compliance (Fig. 4, right)", COMPLIANCES),
+    "weight": ("κ", "", "Swing-up over the state error weight (Fig. 4, left)", WEIGHTS),
+}
 
 TABLE_4: dict[str, dict[str, str]] = {
     "release": {
@@ -131,7 +144,14 @@ def run(settings: Settings, study: Study) -> None:
     )
     real = furuta(truth, friction)
     logs = {name: _log(settings, real, name, time, truth["K"]) for name in SCENARIOS}
-    fits = {name: _fit(settings, study, logs[name], truth, friction) for name in SCENARIOS}
+    free = {name: _free(study, logs[name], truth, friction) for name in SCENARIOS}
+    fits = {}
+    for name, (mechanism, parameters) in free.items():
+        fit = fits[name] = fitted(settings, mechanism, logs[name], parameters)
+        study.say(
+            f"{name}: {fit.outcome} They had settled after {settled(fit)}. {fit.seconds['run']:.1f} s after "
+            f"{fit.seconds['compile']:.1f} s to compile."
+        )
     scores, cross = {}, {}
     for name, fit in fits.items():
         others = [logs[k] for k in SCENARIOS if k != name]
@@ -154,6 +174,10 @@ def run(settings: Settings, study: Study) -> None:
     shadow = _shadow(settings, study, fits, logs, real, scores)
     fits[SHADOWS].plot(study.figure_path("swing-up.png"))
     study.result["scenarios"] = {"fits": told, "shadow": shadow, **told[SHADOWS]}
+    for sweep in chosen_sweeps(settings):
+        if sweep in SWEPT:
+            found = _swept(settings, study, sweep, *free[SHADOWS], logs[SHADOWS], truth)
+            study.result["scenarios"][f"sweep_{sweep}"] = found
 
 
 def _log(settings: Settings, mechanism: Mechanism, name: str, time: float, gain: float) -> Experiment:
@@ -182,7 +206,9 @@ def _log(settings: Settings, mechanism: Mechanism, name: str, time: float, gain:
     return logged(name, mechanism, motion.t[::every], angles, noise, drive)
 
 
-def _fit(settings: Settings, study: Study, log: Experiment, truth: Mapping[str, float], friction: str) -> Fit:
+def _free(
+    study: Study, log: Experiment, truth: Mapping[str, float], friction: str
+) -> tuple[Mechanism, Parameters]:
     """All parameters from Table 1's starts; K only where something is put in."""
     excited = bool(np.ptp(log.log["u"].values) > 0.0)
     tilts = ("tilt_x", "tilt_y", "tilt_z")
@@ -199,17 +225,31 @@ def _fit(settings: Settings, study: Study, log: Experiment, truth: Mapping[str, 
     if not excited:
         study.say(f"{log.name}: nothing is put in, so K is held at {HELD_GAIN:g} N·m/V, as in the paper.")
     mechanism = furuta({**truth, **START, "K": START["K"] if excited else HELD_GAIN}, friction)
-    fit = joint(
-        mechanism,
-        spook(settings),
-        log,
-        freed(mechanism, names),
-        state_error_weight=per_noise(settings),
-    )
-    study.say(
-        f"{log.name}: {fit.outcome} {fit.seconds['run']:.1f} s after {fit.seconds['compile']:.1f} s to compile."
-    )
-    return fit
+    return mechanism, freed(mechanism, names)
+
+
+def _swept(
+    settings: Settings,
+    study: Study,
+    sweep: str,
+    mechanism: Mechanism,
+    free: Parameters,
+    log: Experiment,
+    truth: Mapping[str, float],
+) -> Any:
+    """Fig. 4: three inertias and errors of the swing-up over a method parameter."""
+    key, unit, title, values = SWEPT[sweep]
+
+    def fit(value: float) -> Fit:
+        if sweep == "weight":
+            return fitted(settings, mechanism, log, free, weight=value)
+        return fitted(settings, mechanism, log, free, stepper=spook(settings, compliance=value))
+
+    fits = swept(fit, values)
+    cells = told_sweep(study, key, title, unit, fits, truth, names=SHOWN, figure=f"{SHADOWS}-sweep-{key}.png")
+    if sweep == "compliance":
+        told_stiffness(study, cells)
+    return cells
 
 
 def _per_step(settings: Settings, cost: float, logs: list[Experiment]) -> float:

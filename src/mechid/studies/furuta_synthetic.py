@@ -14,34 +14,35 @@ import numpy as np
 from mechid.errors import MechidError
 from mechid.estimate.experiment import Experiment
 from mechid.estimate.fit import Fit
-from mechid.estimate.trajectory import joint
 from mechid.judge.validation import cross_validate
 from mechid.model.mechanism import Mechanism
-from mechid.studies import furuta_plot
 from mechid.studies.furuta_model import (
     TRUTH,
+    fitted,
     freed,
     furuta,
     logged,
     moved,
     names_of,
-    per_noise,
     positive,
     spook,
     true_values,
     weight_of,
 )
-from mechid.studies.furuta_tell import held, numbers, tell, validated
+from mechid.studies.furuta_sweep import (
+    COMPLIANCES,
+    STEPS,
+    WEIGHTS,
+    chosen_sweeps,
+    swept,
+    told_stiffness,
+    told_sweep,
+)
+from mechid.studies.furuta_tell import held, tell, validated
 from mechid.studies.study import Settings, Study
 
 RELEASES = {"release": pi - 0.03, "release held out": pi - 0.4}
 """first θ2, rad, at rest; the second is not fitted"""
-STEPS = (0.002, 0.005, 0.01, 0.02, 0.04)
-"""s"""
-COMPLIANCES = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
-"""m/N and rad/(N·m)"""
-WEIGHTS = (1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3, 1e4)
-SWEEPS = ("all", "none", "dt", "compliance", "weight")
 
 
 def run(settings: Settings, study: Study) -> None:
@@ -57,13 +58,7 @@ def run(settings: Settings, study: Study) -> None:
     motions = {name: _motion(settings, mechanism, angle) for name, angle in RELEASES.items()}
     free = freed(mechanism, ("J_Azz", "J_Byy", *names_of(friction)))
     experiments = _experiments(settings, mechanism, motions, dt)
-    fit = joint(
-        mechanism,
-        spook(settings),
-        experiments["release"],
-        free,
-        state_error_weight=per_noise(settings),
-    )
+    fit = fitted(settings, mechanism, experiments["release"], free)
     told = tell(study, fit, truth, title=f"Found at h = {dt:g} s, κ = {weight_of(settings):g}")
     study.say(_shadow_words(settings, fit, truth))
     unseen = cross_validate(fit, experiments["release held out"])
@@ -77,7 +72,7 @@ def run(settings: Settings, study: Study) -> None:
     )
     fit.plot(study.figure_path("release.png"))
     study.result["synthetic"] = told
-    for sweep in _sweeps(settings):
+    for sweep in chosen_sweeps(settings):
         told[f"sweep_{sweep}"] = SWEPT[sweep](settings, study, mechanism, motions, free)
 
 
@@ -118,84 +113,38 @@ def _shadow_words(settings: Settings, fit: Fit, truth: dict[str, float]) -> str:
     )
 
 
-# Sweeps (Figs. 6 and 7, and Fig. 4's for compliance and κ)
-
-
-def _sweeps(settings: Settings) -> tuple[str, ...]:
-    return {"all": ("dt", "compliance", "weight"), "none": ()}.get(settings["sweep"], (settings["sweep"],))
-
-
-def _over(study: Study, key: str, title: str, unit: str, fits: dict[float, Fit | str], truth: Any) -> Any:
-    """A sweep as a table, a figure and rows of the result."""
-    names = next((list(f.parameters) for f in fits.values() if isinstance(f, Fit)), [])
-    rows, cells = [], []
-    for value, fit in fits.items():
-        if isinstance(fit, str):
-            rows.append([f"{value:g}", *["–"] * len(names), "–", "–", fit])
-            cells.append({key: value, "why": fit})
-            continue
-        cell = numbers(fit)
-        cells.append({key: value, **cell})
-        rows.append(
-            [
-                f"{value:g}",
-                *[f"{p.value:.4g}" for p in fit.parameters.values()],
-                f"{1e3 * cell['observation_error']:.3g}",
-                f"{cell['state_error']:.2e}",
-                f"{fit.iterations}" if fit.converged else f"{fit.iterations}, not converged",
-            ]
-        )
-    columns = [f"{key} ({unit})" if unit else key, *names, "angles, mrad", "impulses", "iterations"]
-    study.table(title, columns, [["truth", *[f"{truth[n]:.4g}" for n in names], "", "", ""], *rows])
-    furuta_plot.sweep(cells, key, unit, {n: truth[n] for n in names}, study.figure_path(f"sweep-{key}.png"))
-    return cells
-
-
-def _tried(*given: Any, **options: Any) -> Fit | str:
-    try:
-        return joint(*given, **options)
-    except MechidError as error:
-        return str(error)
+# Sweeps (Figs. 6 and 7)
 
 
 def _sweep_dt(settings: Settings, study: Study, mechanism: Mechanism, motions: Any, free: Any) -> Any:
-    fits: dict[float, Fit | str] = {}
-    for dt in STEPS:
+    def fit(dt: float) -> Fit:
         seen = _experiments(settings, mechanism, motions, dt)["release"]
-        fits[dt] = _tried(mechanism, spook(settings, dt), seen, free, state_error_weight=per_noise(settings))
-    return _over(study, "h", "Over the step (Fig. 6, left)", "s", fits, level(true_values(settings)))
+        return fitted(settings, mechanism, seen, free, stepper=spook(settings, dt))
+
+    return _told(settings, study, "h", "Over the step (Fig. 6, left)", "s", swept(fit, STEPS))
 
 
 def _sweep_compliance(settings: Settings, study: Study, mechanism: Mechanism, motions: Any, free: Any) -> Any:
     seen = _experiments(settings, mechanism, motions, positive(settings, "dt"))["release"]
-    fits = {
-        soft: _tried(
-            mechanism, spook(settings, compliance=soft), seen, free, state_error_weight=per_noise(settings)
-        )
-        for soft in COMPLIANCES
-    }
-    cells = _over(
-        study, "compliance", "Over the compliance (Fig. 6, right)", "m/N", fits, level(true_values(settings))
+    fits = swept(
+        lambda soft: fitted(settings, mechanism, seen, free, stepper=spook(settings, compliance=soft)),
+        COMPLIANCES,
     )
-    failed = [c["compliance"] for c in cells if "why" in c or not c["converged"]]
-    study.say(
-        "The paper's method breaks down below 1e-6 m/N; "
-        + (
-            f"here it fails at {', '.join(f'{x:g}' for x in failed)}."
-            if failed
-            else "here every fit converges."
-        )
-    )
+    cells = _told(settings, study, "compliance", "Over the compliance (Fig. 6, right)", "m/N", fits)
+    told_stiffness(study, cells)
     return cells
 
 
 def _sweep_weight(settings: Settings, study: Study, mechanism: Mechanism, motions: Any, free: Any) -> Any:
     seen = _experiments(settings, mechanism, motions, positive(settings, "dt"))["release"]
-    fits = {
-        weight: _tried(mechanism, spook(settings), seen, free, state_error_weight=per_noise(settings, weight))
-        for weight in WEIGHTS
-    }
-    return _over(study, "κ", "Over the state error weight (Fig. 7)", "", fits, level(true_values(settings)))
+    fits = swept(lambda weight: fitted(settings, mechanism, seen, free, weight=weight), WEIGHTS)
+    return _told(settings, study, "κ", "Over the state error weight (Fig. 7)", "", fits)
+
+
+def _told(settings: Settings, study: Study, key: str, title: str, unit: str, fits: Any) -> Any:
+    names = next((list(f.parameters) for f in fits.values() if isinstance(f, Fit)), [])
+    truth = level(true_values(settings))
+    return told_sweep(study, key, title, unit, fits, truth, names=names, figure=f"sweep-{key}.png")
 
 
 SWEPT = {"dt": _sweep_dt, "compliance": _sweep_compliance, "weight": _sweep_weight}

@@ -69,10 +69,21 @@ def numbers(fit: Fit, truth: Mapping[str, float] | None = None) -> dict[str, Any
         "state_error": state_error(fit),
         "cost": {"start": fit.cost[0], "end": fit.cost[1]},
         "iterations": fit.iterations,
+        "settled": settled(fit),
         "converged": fit.converged,
         "outcome": fit.outcome,
         "seconds": fit.seconds,
     }
+
+
+def settled(fit: Fit) -> int:
+    """Iterations from which on every parameter that the data tell stays within 1 % or a tenth of its std."""
+    told = [i for i, p in enumerate(fit.parameters.values()) if NOT_IDENTIFIABLE not in fit.flags[p.name]]
+    ends = [list(fit.parameters.values())[i] for i in told]
+    near = np.array([max(0.01 * abs(p.value), 0.1 * p.std) for p in ends])
+    off = np.array([[x.values[i] for i in told] for x in fit.trace]) - [p.value for p in ends]
+    late = np.flatnonzero(np.any(np.abs(off) > near, axis=1))
+    return int(late[-1]) + 1 if late.size else 0
 
 
 def observation_error(fit: Fit) -> float:
