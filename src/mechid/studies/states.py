@@ -241,7 +241,7 @@ STEPPERS: dict[str, Callable[[float], Stepper]] = {
 STEPS = {"cart-pendulum": (0.01, np.inf), "loop6": (0.002, 0.4)}
 """s, with the longest log, where they are not the usual ones"""
 COMPLIANCES = (1e-5, 1e-6, 1e-7, 1e-9, 1e-11)
-WEIGHTS = (1e-4, 1e-5, 1e-6)
+WEIGHTS = (1e-4, 1e-6, 1e-8)
 """std of state errors of the joint estimations, as parts of the first guess's own"""
 
 
