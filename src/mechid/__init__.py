@@ -30,6 +30,7 @@ from mechid.estimate.solvers.lbfgsb import LBFGSB
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
 from mechid.estimate.solvers.steepest_descent import SteepestDescent
 from mechid.estimate.trajectory import full_discretization, joint
+from mechid.judge.sweeps import sweep
 from mechid.judge.validation import Validation, cross_validate
 from mechid.model.geometry import roll_pitch_yaw, rotation_about
 from mechid.model.mechanism import Mechanism
@@ -87,6 +88,7 @@ __all__ = [
     "simulate",
     "simulate_batch",
     "simulation_error",
+    "sweep",
     "transitions",
     "write_log",
     "write_mechanism",
