@@ -115,8 +115,13 @@ START = {
 """Table 1"""
 
 
-def furuta(values: Mapping[str, float], friction: str = "dry", size: Size = PENDCON) -> Mechanism:
-    """The mechanism with the paper's parameters; those of absent kinds of friction are not used."""
+def furuta(
+    values: Mapping[str, float], friction: str = "dry", size: Size = PENDCON, *, level: bool = False
+) -> Mechanism:
+    """The mechanism with the paper's parameters; those of absent kinds of friction are not used.
+
+    level: dry friction is a torque (N·m) in the place of a part of the joint's load.
+    """
     tilt = np.array([values.get(f"tilt_{k}", 0.0) for k in "xyz"])
     angle = float(np.linalg.norm(tilt))
     m = (
@@ -152,7 +157,8 @@ def furuta(values: Mapping[str, float], friction: str = "dry", size: Size = PEND
     for i, joint in ((1, "turn"), (2, "swing")):
         m = m.dry_friction(
             joint,
-            load_coefficient=values[f"mu{i}"],
+            coulomb=values[f"mu{i}"] if level else 0.0,
+            load_coefficient=0.0 if level else values[f"mu{i}"],
             stribeck=values[f"S{i}"] if friction == "stribeck" else 0.0,
             stribeck_velocity=STRIBECK_VELOCITY,
             name=f"dry{i}",
