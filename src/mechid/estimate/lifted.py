@@ -49,6 +49,9 @@ RELAXED = 3
 CALM, NEAR = 3, 0.01
 """steps in a row that move no parameter by more than so many standard deviations: where friction sticks, single
 states may still wander between cases that the data do not tell apart"""
+LONG, AROUND = 8, 0.25
+"""steps in a row between which all parameters stay within so many standard deviations: the same, going round and
+round among a few cases"""
 SHORTEST = 2.0**-20
 """part of a step"""
 
@@ -159,6 +162,20 @@ def solve_lifted(
         calm = calm + 1 if part == 1.0 and damping <= 1e-2 and _within(d, model.H, nt) else 0
         if problem.blur is not None and hardening is None and at_law and calm >= CALM:
             return end(True, done(f"the parameters moved by less than {NEAR:g} standard deviations"))
+        if problem.blur is not None and hardening is None and _circling(watch.trace, model.H, nt, AROUND):
+            if at_law:
+                why = (
+                    f"cases of sticking alternate, and parameters by less than {AROUND:g} standard deviations"
+                )
+                return end(True, done(why))
+            whole, _ = damped_step(_held(model, place.y, nt), 0.0, inequalities(base, place.y), model.c)
+            still = np.all(np.abs(whole[:nt]) <= AROUND * stds_of(model.H, nt))
+            if still and _circling(watch.trace, model.H, nt, NEAR):
+                width = float(np.max(problem.blur))
+                why = f"the parameters stay within {NEAR:g} standard deviations, friction being rounded over"
+                return end(True, done(f"{why} {width:.1g} rad/s or m/s"))
+            # steps that jump over the law from side to side: half of one ends nearer to it
+            part = min(part, 0.5)
         try:
             new_y, new = problem.moved(place, step, part)
             trial = problem.evaluate(new_y, new)
@@ -289,8 +306,23 @@ def _held(model: Quadratic, y: np.ndarray, parameters: int) -> Quadratic:
 
 def _within(d: np.ndarray, H: np.ndarray, parameters: int) -> bool:
     """Whether a step moves no parameter by more than a little of its standard deviation."""
-    variances = np.diag(np.linalg.pinv(H, hermitian=True))[:parameters]
-    return bool(np.all(d[:parameters] ** 2 <= NEAR**2 * variances))
+    return bool(np.all(np.abs(d[:parameters]) <= NEAR * stds_of(H, parameters)))
+
+
+def _circling(trace: list[Iteration], H: np.ndarray, parameters: int, around: float) -> bool:
+    """Whether the last steps have left all parameters about where they were, in standard deviations."""
+    if not parameters or len(trace) <= LONG:
+        return False
+    seen = np.array([line.unknowns[:parameters] for line in trace[-LONG:]])
+    return bool(np.all(np.ptp(seen, axis=0) <= around * stds_of(H, parameters)))
+
+
+def stds_of(H: np.ndarray, parameters: int) -> np.ndarray:
+    """Standard deviations of the parameters, all else unknown too; 0 where the data do not tell."""
+    size = np.sqrt(np.maximum(np.diag(H), 0.0))
+    size = np.where(size > 0.0, size, 1.0)
+    variances = np.diag(np.linalg.pinv(H / np.outer(size, size), hermitian=True)) / size**2
+    return np.sqrt(np.maximum(variances[:parameters], 0.0))
 
 
 def _length(y: np.ndarray, d: np.ndarray, H: np.ndarray) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.linalg
 
 from mechid.estimate.chain import ChainProblem, Linear, Motion, Place
-from mechid.estimate.lifted import OPEN, LiftedSolution, solve_lifted
+from mechid.estimate.lifted import AROUND, OPEN, LiftedSolution, solve_lifted, stds_of
 from mechid.estimate.problem import ShootingProblem
 from mechid.estimate.solvers.problem import Iteration, Progress, plural
 from mechid.estimate.sticking import rounded
@@ -121,7 +121,12 @@ def likeliest(
         problem = replace(problem, blur=solution.problem.blur)
         place = problem.priced(solution.place)
         linear = problem.linearise(place)
-        if belief is None or not solution.converged or np.all(moved <= SETTLED * known):
+        near = SETTLED * known
+        if problem.blur is not None:
+            # where cases of sticking alternate, parameters do so too
+            H = linear.triangle[:, : problem.base.size]
+            near = np.maximum(near, AROUND * stds_of(H.T @ H, nt))
+        if belief is None or not solution.converged or np.all(moved <= near):
             break
     numbered = tuple(replace(x, number=i) for i, x in enumerate(trace))
     whole = solution.outcome.replace(

@@ -50,7 +50,7 @@ SETTINGS: Settings = {
 ABOUT = {
     "data": "synthetic: made; real: logs of a Quanser QUBE (in the reference folder)",
     "part": f"of made data: all, or one of {', '.join(PARTS)}",
-    "friction": "viscous, dry, stribeck; default: viscous for synthetic, dry for scenarios and real",
+    "friction": "viscous, dry, stribeck; default: viscous for synthetic and where compare=none, otherwise dry",
     "state_error_weight": "κ, for residuals in rad; 0: the paper's 100; real: by the likelihood of the data",
     "compliance": "of joints in the fit, m/N and rad/(N·m)",
     "relaxation_time": "of joints, s",
@@ -124,7 +124,9 @@ def _real(settings: Settings) -> Settings:
         raise MechidError(f"Setting {soft[0]} is one of SPOOK: use stepper=spook, or leave it out.")
     if stepper == "default":
         stepper = "spook" if soft else "variational"
-    usual = {"friction": "dry"} if settings["friction"] == "default" else {}
+    friction = settings["friction"]
+    if friction == "default":
+        friction = "viscous" if settings["compare"] == "none" else "dry"
     # quick runs of made data are shorter; a log of the real pendulum is of use as a whole
     whole = {"time": SETTINGS["time"]} if settings["time"] == QUICK["time"] else {}
-    return settings | usual | whole | {"stepper": stepper}
+    return settings | whole | {"friction": friction, "stepper": stepper}

@@ -12,7 +12,9 @@ same joint, whose input is V' and whose gain is −K δ. After a fit d grows by 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -86,13 +88,21 @@ PLACES = ADDRESSES | {
 SIGNED = ("tilt_x", "tilt_y", "tilt_z", "alpha_0", "theta_cable", "late")
 
 
-def qube(values: Mapping[str, float], friction: str) -> Mechanism:
-    """The Furuta pendulum with its cable and its late drive."""
+@cache
+def qube(friction: str) -> Mechanism:
+    """The Furuta pendulum with a cable and a late drive, at the maker's values; one for each kind of friction, so
+    that what was compiled for it serves all its fits."""
     return (
-        furuta(values, friction, QUBE, level=True)
-        .spring("turn", stiffness=values["k_cable"], rest=values["theta_cable"], name="cable")
-        .motor("turn", gain=values["late"], name="late")
+        furuta(NOMINAL, friction, QUBE, level=True)
+        .spring("turn", stiffness=NOMINAL["k_cable"], rest=NOMINAL["theta_cable"], name="cable")
+        .motor("turn", gain=NOMINAL["late"], name="late")
     )
+
+
+@cache
+def angles() -> Any:
+    """What both encoders see."""
+    return joint_position(qube("viscous"), "turn", "swing")
 
 
 def freed(mechanism: Mechanism, names: Sequence[str], start: Mapping[str, float]) -> Parameters:
@@ -137,13 +147,13 @@ def recording(path: Path, longest: float) -> Log:
     )
 
 
-def experiment(log: Log, mechanism: Mechanism, delay: float) -> Experiment:
+def experiment(log: Log, delay: float) -> Experiment:
     """A log with its voltage later by a delay (s), and the slope of that voltage."""
     first = [log[name].values[0] for name in ("theta", "alpha")]
     channels = {"theta": log["theta"], "alpha": log["alpha"], **late(log["u"], delay)}
     return Experiment(
         Log(log.name, channels, log.notes),
-        [Measured(joint_position(mechanism, "turn", "swing"), ("theta", "alpha"), std=NOISE)],
+        [Measured(angles(), ("theta", "alpha"), std=NOISE)],
         inputs={"motor": "u", "late": "slope"},
         start=Start(first, q_std="free", v_std="free"),
         hold="mean",

@@ -58,8 +58,6 @@ SAME = 1e-4
 ROUNDS = 3
 """at most, of reading logs with another delay"""
 SHOWING = ("J_Azz", "J_Byy", "J_Bzz", "K", "tilt_x", "tilt_y", "alpha_0", "k_cable", "theta_cable", "late")
-HIDDEN = ("J_Axx", "J_Ayy")
-"""free in the main fit only: the arm turns about one axis, and no log tells them"""
 LEFT_OUT = {
     "delay": ("late",),
     "cable": ("k_cable", "theta_cable"),
@@ -93,7 +91,7 @@ class Found:
         return NOMINAL | self.fit.values
 
     def experiments(self, logs: Sequence[Log]) -> list[Experiment]:
-        return [experiment(log, self.fit.mechanism, self.delay) for log in logs]
+        return [experiment(log, self.delay) for log in logs]
 
 
 def run(settings: Settings, study: Study) -> None:
@@ -105,11 +103,14 @@ def run(settings: Settings, study: Study) -> None:
     if settings["compare"] != "none":
         if not settings["state_error_weight"]:
             setup, plain = likeliest_errors(setup, study, plain)
-        tried = _models(settings, study, setup, plain)
-    found = fitted(setup, (*names, *names_of(friction)[2:], *HIDDEN), friction, plain.values, plain.delay)
+        tried = _models(setup, plain)
+    found = plain
+    if friction != "viscous":
+        found = fitted(setup, (*names, *names_of(friction)[2:]), friction, plain.values, plain.delay)
     told = tell_fit(study, found.fit, found.delay, friction)
     if tried:
-        tried.append(_judged(f"{friction} friction" if friction != "viscous" else "all", setup, found))
+        if friction != "viscous":
+            tried.append(_judged(f"{friction} friction", setup, found))
         told["models"] = tell_models(study, tried)
     unseen = _validation(setup, found)
     told["validation"] = tell_validation(study, unseen)
@@ -172,28 +173,21 @@ def weights(stepper: Stepper, arm: float, pendulum: float) -> np.ndarray:
 def fitted(
     setup: Setup, names: Sequence[str], friction: str, start: Mapping[str, float], delay: float
 ) -> Found:
-    """The likeliest parameters of the fitted logs, whose voltages are read with a delay; others as in `start`."""
-    begin = dict(start)
-    for name in names:
-        # a level from which friction, or a spring, can be found
-        begin[name] = begin[name] or STARTS[name]
-    mechanism = qube(begin, friction)
-    logs = [experiment(log, mechanism, delay) for log in setup.fitted]
-    free = freed(mechanism, names, begin)
-    return Found(joint(mechanism, setup.stepper, logs, free, state_error_weight=setup.weight), delay)
+    """The likeliest parameters of the fitted logs, whose voltages are read with a delay; others are the maker's."""
+    # friction and springs begin where they can be felt
+    begin = {name: start[name] or STARTS[name] for name in names}
+    free = freed(qube(friction), names, begin)
+    logs = [experiment(log, delay) for log in setup.fitted]
+    return Found(joint(free.mechanism, setup.stepper, logs, free, state_error_weight=setup.weight), delay)
 
 
 def delayed(setup: Setup, names: Sequence[str], start: Found | None = None) -> Found:
     """A fit whose logs are read with the delay that it finds, without dry friction."""
-    values = dict(NOMINAL if start is None else start.values)
-    if "late" not in names:
-        values["late"] = 0.0
-        return fitted(setup, names, "viscous", values, 0.0)
-    delay = FIRST_DELAY if start is None else start.delay
-    for _ in range(ROUNDS):
+    values, delay = (NOMINAL, FIRST_DELAY) if start is None else (start.values, start.delay)
+    for left in reversed(range(ROUNDS)):
         found = fitted(setup, names, "viscous", values | {"late": 0.0}, delay)
         more = -found.values["late"] / found.values["K"]
-        if abs(more) < SAME:
+        if abs(more) < SAME or not left:
             break
         values, delay = found.values, delay + more
     return found
@@ -240,18 +234,14 @@ def likeliest_errors(setup: Setup, study: Study, begun: Found) -> tuple[Setup, F
     return setup, delayed(setup, names, best)
 
 
-def _models(settings: Settings, study: Study, setup: Setup, plain: Found) -> list[dict[str, Any]]:
+def _models(setup: Setup, plain: Found) -> list[dict[str, Any]]:
     """With all that is modelled, and without each."""
     names = tuple(plain.fit.values)
     rows = [_judged("viscous friction", setup, plain)]
     for what, without in LEFT_OUT.items():
         kept = [n for n in names if n not in without]
-        start = replace(plain, fit=plain.fit)
-        values = start.values | {n: NOMINAL[n] for n in without}
-        if "late" in without:
-            found = fitted(setup, kept, "viscous", values, 0.0)
-        else:
-            found = fitted(setup, kept, "viscous", values | {"late": 0.0}, plain.delay)
+        values = plain.values | {n: NOMINAL[n] for n in (*without, "late")}
+        found = fitted(setup, kept, "viscous", values, 0.0 if "late" in without else plain.delay)
         rows.append(_judged(f"without {what}", setup, found))
     return rows
 
@@ -264,7 +254,7 @@ def _judged(what: str, setup: Setup, found: Found) -> dict[str, Any]:
     ]
     return {
         "model": what,
-        "parameters": sum(n not in HIDDEN for n in found.fit.values),
+        "parameters": found.fit.free.size,
         "log_likelihood": likelihood(found.fit),
         "score": unseen.score,
         "simulation": np.sqrt(np.mean(np.square(errors), axis=0)).tolist(),
@@ -308,11 +298,11 @@ def _errors(t: np.ndarray, measured: np.ndarray, simulated: np.ndarray) -> np.nd
 
 def _simulations(study: Study, setup: Setup, found: Found) -> dict[str, Any]:
     """Simulations of held-out logs with what was found and with the maker's values."""
-    maker = qube(NOMINAL, "viscous")
+    maker = qube("viscous")
     told: dict[str, Any] = {}
     for log, e in zip(setup.held, found.experiments(setup.held), strict=True):
         t, measured, ours = _simulated(setup.stepper, found.fit.mechanism, e)
-        _, _, theirs = _simulated(setup.stepper, maker, experiment(log, maker, 0.0))
+        _, _, theirs = _simulated(setup.stepper, maker, experiment(log, 0.0))
         told[log.name] = {
             "identified": dict(zip(("theta", "alpha"), _errors(t, measured, ours).tolist(), strict=True)),
             "maker": dict(zip(("theta", "alpha"), _errors(t, measured, theirs).tolist(), strict=True)),

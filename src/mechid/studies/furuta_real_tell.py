@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from mechid.estimate.fit import Fit
+from mechid.judge.identifiability import NOT_IDENTIFIABLE
 from mechid.judge.validation import Validation
 from mechid.report.fit import NOT_TOLD, digits
 from mechid.studies.furuta_qube import ENCODER, NOMINAL, QUBE
@@ -21,6 +22,15 @@ CHECK = {
     "cable": "2e-3 N·m/rad",
 }
 """of a simple least-squares fit with differentiated angles (README of the reference data)"""
+
+_ARM = "J_Axx and J_Ayy cannot be told by any log: the arm turns about one axis that does not move."
+UNTOLD = {
+    "J_Axx": _ARM,
+    "J_Ayy": _ARM,
+    "tilt_z": "tilt_z cannot be told by any log: turning a tilted stand about the arm's axis is tilting it in "
+    "another direction.",
+}
+"""parameters that are held, as no motion shows them, and why"""
 
 
 def tell_fit(study: Study, fit: Fit, delay: float, friction: str) -> dict[str, Any]:
@@ -57,23 +67,22 @@ def tell_fit(study: Study, fit: Fit, delay: float, friction: str) -> dict[str, A
         "nominal": 0.0,
     }
     rows.append(["delay", " ± ".join(digits(value, std)), "–", "–", "s", ""])
-    rows.append(["tilt_z", NOT_TOLD, "–", "–", "rad", "held at 0"])
-    told["parameters"]["tilt_z"] = {
-        "value": None,
-        "std": None,
-        "start": 0.0,
-        "unit": "rad",
-        "identifiable": False,
-        "flags": ["not identifiable", "held"],
-        "nominal": 0.0,
-    }
+    for name in UNTOLD:
+        rows.append([name, NOT_TOLD, "–", "–", "rad" if name == "tilt_z" else "kg·m²", "held"])
+        told["parameters"][name] = {
+            "value": None,
+            "std": None,
+            "start": NOMINAL[name],
+            "unit": rows[-1][4],
+            "identifiable": False,
+            "flags": [NOT_IDENTIFIABLE, "held"],
+            "nominal": NOMINAL[name],
+        }
     study.table("Quanser QUBE", ["parameter", "found", "maker", "ratio", "unit", "beware"], rows)
     for sentence in fit.identifiability.sentences:
         study.say(f"  {sentence}")
-    study.say(
-        "  tilt_z turns the stand about the arm's axis, which is another direction of the same tilt and another "
-        "zero of θ: it is held at 0."
-    )
+    for sentence in dict.fromkeys(UNTOLD.values()):
+        study.say(f"  {sentence}")
     told["ratios"] = ratios(fit)
     listed = [f"{k} {v:.3g} (least squares {CHECK[k]})" for k, v in told["ratios"].items()]
     study.say(f"Beside the maker's values: {', '.join(listed)}.")
@@ -135,9 +144,7 @@ def tell_models(study: Study, models: Sequence[Mapping[str, Any]]) -> list[dict[
             few = models[0]["parameters"] - m["parameters"]
             (asked if gain > few else not_asked).append(m["model"].removeprefix("without "))
     if asked:
-        study.say(
-            f"The data ask for: {', '.join(asked)} (the log likelihood rises by more than the number of parameters)."
-        )
+        study.say(f"The data ask for: {', '.join(asked)} (likelihood rises by more than their number).")
     if not_asked:
         study.say(f"The data do not ask for: {', '.join(not_asked)}.")
     return [dict(m) for m in models]
