@@ -4,11 +4,13 @@ synthetic  data of Appendix G.3, made at 1e-4 s: J_Azz, J_Byy and friction from 
            depend on step, compliance and state error weight (Figs. 4, 6, 7)
 scenarios  release, pulse and swing-up on a tilted stand with dry friction, made in the place of the paper's own
            recordings: 13 parameters beside Table 4, cross-validation, the shadow parameters of Section 4.9
+real       (data=real) logs of a Quanser QUBE: the same parameters, delay and cable of a real pendulum, other logs
+           cross-validated and simulated
 
 κ is given as in the paper, for residuals in rad. The state errors are the impulses that lead from velocity to
 velocity (the paper's Δp_v; positions follow velocities exactly). The parameters are the joint optimum of states and
 parameters as in the paper, or the likeliest ones with states integrated out (optimum=likeliest). Dry friction is
-bounded by the joint's load at a radius of 1 m (F.4); the stand's tilt is one of the direction of gravity.
+bounded by the joint's load at a radius of 1 m (F.4).
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from mechid.errors import MechidError
-from mechid.studies import furuta_scenarios, furuta_synthetic
+from mechid.studies import furuta_real, furuta_scenarios, furuta_synthetic
 from mechid.studies.furuta_model import FRICTIONS, TRUTH, positive, true_values
 from mechid.studies.furuta_sweep import SWEEPS
 from mechid.studies.identification import chosen
@@ -28,13 +30,18 @@ PARTS = {
 }
 OPTIMA = ("joint", "likeliest")
 SETTINGS: Settings = {
+    "data": "synthetic",
     "part": "all",
     "friction": "default",
     "state_error_weight": 0.0,
     "optimum": "joint",
     "compliance": 1e-5,
     "relaxation_time": 0.02,
-    "dt": 0.01,
+    "dt": 0.0,
+    "stepper": "default",
+    "logs": 1,
+    "held": 0,
+    "compare": "all",
     "time": 20.0,
     "truth_dt": 1e-4,
     "truth_compliance": 1e-5,
@@ -44,14 +51,19 @@ SETTINGS: Settings = {
     **{f"truth.{name}": value for name, value in TRUTH.items()},
 }
 ABOUT = {
-    "part": f"all, or one of {', '.join(PARTS)}",
-    "friction": "viscous, dry, stribeck; default: viscous for synthetic, dry for scenarios",
-    "state_error_weight": "κ, for residuals in rad; 0: the paper's 100",
-    "optimum": f"of the estimation: {', '.join(OPTIMA)}",
+    "data": "synthetic: made; real: logs of a Quanser QUBE (in the reference folder)",
+    "part": f"of made data: all, or one of {', '.join(PARTS)}",
+    "friction": "viscous, dry, stribeck; default: viscous for synthetic and where compare=none, otherwise dry",
+    "state_error_weight": "κ, for residuals in rad; 0: the paper's 100; real: by the likelihood of the data",
+    "optimum": f"of made data's estimation: {', '.join(OPTIMA)}",
     "compliance": "of joints in the fit, m/N and rad/(N·m)",
     "relaxation_time": "of joints, s",
-    "dt": "step of the fit, s",
-    "time": "length of the logs, s (scenarios: at most 10)",
+    "dt": "step of the fit, s; 0: 0.01, real: 0.004",
+    "stepper": "real: variational, spook; default: variational, spook where compliance or relaxation_time is set",
+    "logs": "real: how many of each kind of motion are fitted",
+    "held": "real: how many others of each kind are held out; 0: all",
+    "compare": "real: all, none: whether sizes of state errors and simpler models are compared",
+    "time": "length of the logs, s (scenarios: at most 10; real: at most their own)",
     "truth_dt": "step at which data are made, s",
     "truth_compliance": "of joints in the data",
     "noise": "std of the angles, rad",
@@ -59,14 +71,27 @@ ABOUT = {
     "seed": "of the noise",
     **{f"truth.{name}": "that the data are made with, SI" for name in TRUTH},
 }
-QUICK: Settings = {"part": "synthetic", "time": 4.0, "truth_dt": 2e-4, "sweep": "none"}
+QUICK: Settings = {
+    "part": "synthetic",
+    "time": 4.0,
+    "truth_dt": 2e-4,
+    "sweep": "none",
+    "held": 1,
+    "compare": "none",
+}
+STEPS = {"synthetic": 0.01, "real": 0.004}
+"""s, of the fit where none is given"""
 
 
 def run(settings: Settings, study: Study) -> None:
+    data = chosen(settings, "data", STEPS)
+    settings = settings | {"dt": settings["dt"] or STEPS[data]}
     part = chosen(settings, "part", ("all", *PARTS))
     chosen(settings, "friction", ("default", *FRICTIONS))
     chosen(settings, "sweep", SWEEPS)
     chosen(settings, "optimum", OPTIMA)
+    chosen(settings, "stepper", ("default", "variational", "spook"))
+    chosen(settings, "compare", ("all", "none"))
     for key in ("compliance", "relaxation_time", "dt", "time", "truth_dt", "truth_compliance", "noise"):
         positive(settings, key)
     if not (np.isfinite(settings["state_error_weight"]) and settings["state_error_weight"] >= 0.0):
@@ -74,12 +99,39 @@ def run(settings: Settings, study: Study) -> None:
             f"Setting state_error_weight must be ≥ 0 and finite, not {settings['state_error_weight']}."
         )
     true_values(settings)
-    if int(settings["seed"]) < 0:
-        raise MechidError(f"Setting seed must be ≥ 0, not {settings['seed']}.")
-    for name in PARTS if part == "all" else (part,):
-        wanted = settings["friction"]
-        usual = "viscous" if name == "synthetic" else "dry"
-        PARTS[name](settings | {"friction": usual if wanted == "default" else wanted}, study)
+    for key in ("seed", "held"):
+        if int(settings[key]) < 0:
+            raise MechidError(f"Setting {key} must be ≥ 0, not {settings[key]}.")
+    if data == "real":
+        furuta_real.run(_real(settings), study)
+    else:
+        if settings["stepper"] == "variational":
+            raise MechidError("Made data are fitted by SPOOK: stepper=variational goes with data=real only.")
+        for name in PARTS if part == "all" else (part,):
+            wanted = settings["friction"]
+            usual = "viscous" if name == "synthetic" else "dry"
+            PARTS[name](settings | {"friction": usual if wanted == "default" else wanted}, study)
     told = ("parameters", "iterations", "cost", "seconds", "outcome", "validation")
-    first = study.result[next(n for n in PARTS if n in study.result)]
+    first = study.result[next(n for n in (*PARTS, "real") if n in study.result)]
     study.result |= {k: first[k] for k in told if k in first}
+
+
+def _real(settings: Settings) -> Settings:
+    """Settings of the real pendulum; those of made data are refused."""
+    if settings["part"] == "scenarios":
+        raise MechidError("part=scenarios is made data: leave it out with data=real.")
+    for key, value in SETTINGS.items():
+        if key.startswith("truth") and settings[key] != value and settings[key] != QUICK.get(key, value):
+            raise MechidError(f"Setting {key} is what data are made with: leave it out with data=real.")
+    stepper = settings["stepper"]
+    soft = [k for k in ("compliance", "relaxation_time") if settings[k] != SETTINGS[k]]
+    if soft and stepper == "variational":
+        raise MechidError(f"Setting {soft[0]} is one of SPOOK: use stepper=spook, or leave it out.")
+    if stepper == "default":
+        stepper = "spook" if soft else "variational"
+    friction = settings["friction"]
+    if friction == "default":
+        friction = "viscous" if settings["compare"] == "none" else "dry"
+    # quick runs of made data are shorter; a log of the real pendulum is of use as a whole
+    whole = {"time": SETTINGS["time"]} if settings["time"] == QUICK["time"] else {}
+    return settings | whole | {"friction": friction, "stepper": stepper}

@@ -7,7 +7,7 @@ pendulum. The lengths are those that fit the paper's drawings and results; its t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +23,7 @@ from mechid.errors import MechidError
 from mechid.estimate.experiment import Experiment, Measured, Start
 from mechid.estimate.fit import Fit
 from mechid.estimate.trajectory import joint
+from mechid.model.geometry import rotation_about
 from mechid.model.mechanism import Mechanism
 from mechid.model.parameters import Parameters
 from mechid.studies.study import Settings
@@ -70,16 +71,11 @@ ADDRESSES = {
     "S1": "dry1.stribeck",
     "S2": "dry2.stribeck",
     "K": "motor.gain",
+    "tilt_x": "turn.tilt.x",
+    "tilt_y": "turn.tilt.y",
+    "tilt_z": "turn.tilt.z",
 }
 """of the paper's parameters in the mechanism"""
-
-TILTS: dict[str, tuple[str, Callable[[Any], Any]]] = {
-    "tilt_x": ("gravity.y", lambda tilt: -tilt),
-    "tilt_y": ("gravity.x", lambda tilt: tilt),
-    "tilt_z": ("gravity.z", lambda tilt: 0.0 * tilt - 1.0),
-}
-"""rad: directions of gravity, over its size, for a stand that is tilted a little. A turn about the vertical is one
-of the three that the paper's quaternion has, and changes nothing: no data tell it"""
 
 INERTIAS = ("J_Axx", "J_Ayy", "J_Azz", "J_Byy", "J_Bzz")
 
@@ -121,18 +117,26 @@ START = {
 """Table 1"""
 
 
-def furuta(values: Mapping[str, float], friction: str = "dry", size: Size = PENDCON) -> Mechanism:
-    """The mechanism with the paper's parameters; those of absent kinds of friction are not used."""
-    gravity = size.gravity * np.array([values.get("tilt_y", 0.0), -values.get("tilt_x", 0.0), -1.0])
+def furuta(
+    values: Mapping[str, float], friction: str = "dry", size: Size = PENDCON, *, level: bool = False
+) -> Mechanism:
+    """The mechanism with the paper's parameters; those of absent kinds of friction are not used.
+
+    level: dry friction is a torque (N·m) in the place of a part of the joint's load.
+    """
+    tilt = np.array([values.get(f"tilt_{k}", 0.0) for k in "xyz"])
+    angle = float(np.linalg.norm(tilt))
     m = (
-        Mechanism("furuta", gravity=tuple(gravity))
+        Mechanism("furuta", gravity=(0, 0, -size.gravity))
         .body(
             "arm",
             mass=size.mass_arm,
             com=(size.com_arm, 0, 0),
             inertia=(1.0, 1.0, 1.0),
         )
-        .revolute("turn", "world", "arm", axis="z")
+        .revolute(
+            "turn", "world", "arm", axis="z", rotation=rotation_about(tilt / angle, angle) if angle else None
+        )
         .body(
             "pendulum",
             mass=size.mass_pendulum,
@@ -155,7 +159,8 @@ def furuta(values: Mapping[str, float], friction: str = "dry", size: Size = PEND
     for i, hinge in ((1, "turn"), (2, "swing")):
         m = m.dry_friction(
             hinge,
-            load_coefficient=values[f"mu{i}"],
+            coulomb=values[f"mu{i}"] if level else 0.0,
+            load_coefficient=0.0 if level else values[f"mu{i}"],
             stribeck=values[f"S{i}"] if friction == "stribeck" else 0.0,
             stribeck_velocity=STRIBECK_VELOCITY,
             name=f"dry{i}",
@@ -172,14 +177,8 @@ def names_of(friction: str) -> tuple[str, ...]:
 def freed(mechanism: Mechanism, names: Sequence[str], start: Mapping[str, float] = START) -> Parameters:
     """Parameters by the paper's names, within what such a pendulum can have."""
     free = Parameters(mechanism)
-    g = float(np.linalg.norm(mechanism.gravity))
     for name in names:
-        if name in TILTS:
-            address, direction = TILTS[name]
-            moved = {address: lambda tilt, direction=direction: g * direction(tilt)}
-            free = free.tie(name, moved, unit="rad", start=start[name], bounds=(-0.5, 0.5))
-            continue
-        bounds = (0.0, HEAVIEST if name[0] == "J" else None)
+        bounds = (-0.5, 0.5) if name.startswith("tilt") else (0.0, HEAVIEST if name[0] == "J" else None)
         free = free.free(ADDRESSES[name], name=name, start=start[name], bounds=bounds)
     return free
 

@@ -31,3 +31,35 @@ def sweep(
     below.set_xlabel(f"{key} ({unit})" if unit else key)
     below.legend(fontsize="small")
     figure.savefig(path, dpi=120)
+
+
+def simulated(
+    name: str,
+    t: np.ndarray,
+    measured: np.ndarray,
+    motions: Mapping[str, np.ndarray],
+    volts: tuple[np.ndarray, np.ndarray],
+    path: Path,
+) -> None:
+    """Measured and simulated angles of a log over its voltage, as in Fig. 5."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9.0, 7.0), layout="constrained")
+    axes = figure.subplots(3, 1, sharex=True, height_ratios=[3, 3, 1])
+    styles = ({"color": "C3", "lw": 1.3}, {"color": "C0", "lw": 0.9, "ls": "--"})
+    for i, symbol in enumerate(("θ", "α")):
+        axes[i].plot(t, measured[:, i], color="0.6", lw=2.6, label="measured")
+        for style, (who, motion) in zip(styles, motions.items(), strict=True):
+            rms = np.sqrt(np.nanmean((motion[:, i] - measured[:, i]) ** 2))
+            axes[i].plot(t, motion[:, i], label=f"simulated, {who}: rms {rms:.2g} rad", **style)
+        wide = np.ptp(measured[:, i])
+        axes[i].set_ylim(measured[:, i].min() - 0.5 * wide, measured[:, i].max() + 0.6 * wide)
+        axes[i].set_ylabel(f"{symbol} (rad)")
+        axes[i].legend(fontsize="small", loc="upper left", ncols=3)
+        axes[i].grid(alpha=0.3)
+    axes[2].plot(*volts, color="0.3", lw=0.8)
+    axes[2].set_ylabel("V")
+    axes[2].set_xlabel("time (s)")
+    axes[2].grid(alpha=0.3)
+    figure.suptitle(f"{name}: not fitted; simulated from its first angles and its voltage", fontsize="medium")
+    figure.savefig(path, dpi=120)
