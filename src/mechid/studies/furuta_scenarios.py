@@ -143,7 +143,7 @@ def run(settings: Settings, study: Study) -> None:
         f"κ = {weight_of(settings):g}."
     )
     real = furuta(truth, friction)
-    logs = {name: _log(settings, real, name, time, truth["K"]) for name in SCENARIOS}
+    logs = {name: scenario_log(settings, real, name, time, truth["K"]) for name in SCENARIOS}
     free = {name: _free(study, logs[name], truth, friction) for name in SCENARIOS}
     fits = {}
     for name, (mechanism, parameters) in free.items():
@@ -180,7 +180,7 @@ def run(settings: Settings, study: Study) -> None:
             study.result["scenarios"][f"sweep_{sweep}"] = found
 
 
-def _log(settings: Settings, mechanism: Mechanism, name: str, time: float, gain: float) -> Experiment:
+def scenario_log(settings: Settings, mechanism: Mechanism, name: str, time: float, gain: float) -> Experiment:
     """A scenario as it would be recorded: angles with noise at every step of the fit, and the input."""
     given = SCENARIOS[name]
     dt = positive(settings, "dt")
