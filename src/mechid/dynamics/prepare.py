@@ -116,7 +116,11 @@ def prepare(top: Topology, values: Any) -> TreeModel:
         damping=_summed(xp, (n, 2), top.damper_index, part["damper"]),
         motor=_summed(xp, (n, top.nu), (top.motor_index, top.motor_input), gain * gear),
         friction=FrictionRows(top.friction_index, part["friction"]),
-        dry=DryRows(top.dry_friction_index, part["dry_friction"], np.zeros(len(top.dry_friction_index))),
+        dry=DryRows(
+            top.dry_friction_index,
+            part["dry_friction"],
+            np.zeros(len(top.dry_friction_index)),  # type: ignore[arg-type]
+        ),
         line_springs=LineSprings(shape.line_start, shape.line_end, part["line_spring"]),
         wrenches=top.wrenches,
         customs=_customs(top, part["custom"][:, 0]),

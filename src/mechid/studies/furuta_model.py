@@ -172,7 +172,7 @@ def names_of(friction: str) -> tuple[str, ...]:
 def freed(mechanism: Mechanism, names: Sequence[str], start: Mapping[str, float] = START) -> Parameters:
     """Parameters by the paper's names, within what such a pendulum can have."""
     free = Parameters(mechanism)
-    g = float(np.linalg.norm(mechanism.gravity))
+    g = -float(mechanism.gravity[2])
     for name in names:
         if name in TILTS:
             address, direction = TILTS[name]
@@ -222,7 +222,7 @@ def per_noise(settings: Settings, weight: float | None = None) -> float:
 def fitted(
     settings: Settings,
     mechanism: Mechanism,
-    log: Experiment,
+    log: Experiment | Sequence[Experiment],
     free: Parameters,
     *,
     stepper: Stepper | None = None,
