@@ -1,15 +1,19 @@
 """The Furuta pendulum: made parameters come back, wrong settings are told."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.spatial.transform import Rotation
 
 from mechid.dynamics.simulate import simulate
 from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError
+from mechid.judge.identifiability import NOT_IDENTIFIABLE
 from mechid.studies import furuta_scenarios
 from mechid.studies.furuta_model import PENDCON, TRUTH, freed, furuta
+from mechid.studies.furuta_tell import settled
 from mechid.studies.study import run_study
 
 
@@ -23,6 +27,7 @@ from mechid.studies.study import run_study
         ("truth.J_Azz=0", "truth.J_Azz must be > 0"),
         ("truth.b1=-1", "truth.b1 must be ≥ 0"),
         ("state_error_weight=-2", "Setting state_error_weight must be ≥ 0"),
+        ("optimum=best", "There is no optimum named 'best'"),
         ("seed=-1", "Setting seed must be ≥ 0"),
         ("truth.J=1", "truth.J"),
     ],
@@ -42,6 +47,30 @@ def test_the_pendulum_swings_as_a_pendulum_with_its_inertia_does():
     inertia = TRUTH["J_Byy"] + size.mass_pendulum * size.com_pendulum**2
     period = 2 * np.pi * np.sqrt(inertia / (size.mass_pendulum * size.gravity * size.com_pendulum))
     assert np.isclose(2 * np.diff(crossings).mean(), period, rtol=2e-3)
+
+
+def test_tilts_are_those_of_gravity():
+    """A stand that is turned about x and then stood on its feet again sees gravity turned the other way."""
+    tilted = furuta(TRUTH | {"tilt_x": 0.01, "tilt_y": -0.006}, "viscous")
+    turned = Rotation.from_rotvec([-0.01, 0.006, 0.0]).apply([0.0, 0.0, -PENDCON.gravity])
+    assert np.allclose(tilted.gravity, turned, atol=1e-4 * PENDCON.gravity)
+    free = freed(tilted, ("tilt_x", "tilt_y", "tilt_z"))
+    assert np.allclose(free.apply([0.01, -0.006, 0.3]).gravity, tilted.gravity)
+
+
+def test_iterations_until_parameters_settle():
+    def line(*values):
+        return SimpleNamespace(values=values)
+
+    def end(name, value, std):
+        return SimpleNamespace(name=name, value=value, std=std)
+
+    fit = SimpleNamespace(
+        parameters={"a": end("a", 2.0, 0.01), "b": end("b", 0.0, 1.0), "c": end("c", 5.0, np.inf)},
+        flags={"a": (), "b": (), "c": (NOT_IDENTIFIABLE,)},
+        trace=(line(1.0, 0.0, 0.0), line(2.01, 0.5, 1.0), line(1.99, 0.09, 2.0), line(2.0, 0.0, 5.0)),
+    )
+    assert settled(fit) == 2
 
 
 def test_all_thirteen_parameters_have_addresses():
@@ -81,3 +110,18 @@ def test_other_truths_come_back_at_a_fine_step(tmp_path, capsys):
     for name, truth in (("J_Azz", 5e-3), ("J_Byy", 3e-3)):
         assert result["parameters"][name]["truth"] == truth
         assert abs(result["parameters"][name]["value"] / truth - 1) < 0.08
+
+
+@pytest.mark.slow
+def test_thirteen_parameters_settle_within_six_iterations(tmp_path, capsys):
+    changes = ["part=scenarios", "time=10", "sweep=none"]
+    result = run_study("furuta", quick=True, changes=changes, as_json=True, out=tmp_path)
+    capsys.readouterr()
+    for name, fit in result["scenarios"]["fits"].items():
+        assert fit["converged"], name
+        assert fit["settled"] <= 6, name
+        assert not fit["parameters"]["J_Axx"]["identifiable"]
+        assert not fit["parameters"]["J_Ayy"]["identifiable"]
+        assert not fit["parameters"]["tilt_z"]["identifiable"]
+        assert ("K" in fit["parameters"]) == (name != "release")
+        assert abs(fit["parameters"]["tilt_x"]["value"] - TRUTH["tilt_x"]) < 1e-3

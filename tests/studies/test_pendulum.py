@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 
+from mechid.data.log import Channel, Log
 from mechid.dynamics.simulate import simulate
 from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError
@@ -77,11 +78,28 @@ def test_each_model_explains_more_than_the_plainer_one(tmp_path, capsys):
 
 @pytest.mark.slow
 def test_the_first_moment_is_the_weighed_one(reference, tmp_path, capsys):
-    """Of two logs: in the third, energy_shaping, torques look like dry friction, and tell no m·l."""
+    """Of each log alone and of all together; J/ml, which no torque constant changes, is that of a rod of 0.5 m."""
     if not (reference / "data" / "dfki_simple_pendulum").is_dir():
         pytest.skip("the logs of dfki_simple_pendulum are absent")
     changes = ["data=real", "friction=dry"]
     result = run_study("pendulum", quick=True, changes=changes, as_json=True, out=tmp_path)
     capsys.readouterr()
-    for name in ("ddp", "direct_collocation"):
-        assert abs(result["parameters"]["dry"][name]["ml"]["value"] / pendulum_driven.WEIGHED - 1) < 0.1
+    found = result["parameters"]["dry"]
+    assert set(found) == {*pendulum_driven.LOGS, pendulum_driven.TOGETHER}
+    for values in found.values():
+        assert abs(values["ml"]["value"] / pendulum_driven.WEIGHED - 1) < 0.1
+    both = found[pendulum_driven.TOGETHER]
+    assert abs(both["J"]["value"] / both["ml"]["value"] / 0.503 - 1) < 0.03
+    # the data ask for losses in the gears
+    assert result["without_loss"]["dry"]["cost_above"] > 20
+
+
+def test_the_noise_of_torques_is_told_by_their_fastest_changes():
+    """White noise of a known std on a slow swing, at two rates."""
+    rng = np.random.default_rng(0)
+    logs = []
+    for rate in (200.0, 500.0):
+        t = np.arange(int(20 * rate)) / rate
+        torque = Channel(t, np.sin(t) + 0.02 * rate**0.5 * rng.normal(size=t.size), "N·m")
+        logs.append(Log("swing", {"torque": torque}, ()))
+    assert abs(pendulum_driven.torque_noise(logs) / 0.02 - 1) < 0.05

@@ -149,19 +149,24 @@ def solve_lifted(
             continue
         step = problem.step(linear, d)
         gained = place.cost - 0.5 * float(np.sum((linear.triangle @ np.append(d, 1.0)) ** 2))
-        if place.violation > 0.0 and gained < 0.5 * penalty * place.violation:
-            penalty = max(penalty, 2.0 * max(-gained, 0.0) / place.violation)
-        promised = gained + penalty * place.violation
+        violation = _open(problem, place)
+        if violation > 0.0 and gained < 0.5 * penalty * violation:
+            penalty = max(penalty, 2.0 * max(-gained, 0.0) / violation)
+        promised = gained + penalty * violation
         length = _length(place.y, d, model.H)
         at_law = sharp(problem, place)
         closed = problem.openness(place) <= CLOSED and at_law
         closed = closed and (hardening is None or hardening.done(problem, place))
         if closed and part == 1.0 and damping <= 1e-2 and length <= STILL:
             return end(True, done("the parameters no longer move"))
-        if closed and hardening is None and promised <= settings.cost_tolerance * place.cost:
+        far = np.inf
+        if problem.blur is not None or promised < 0.0:
+            far = farthest(d, _held(model, place.y, nt).H, nt)
+        # a promise below zero is rounding: it counts where the step is short too
+        little = promised <= settings.cost_tolerance * place.cost and (promised >= 0.0 or far <= NEAR)
+        if closed and hardening is None and little:
             return end(True, done("no step promises to lower the cost further"))
         sticks = problem.blur is not None and hardening is None and at_law
-        far = farthest(d, _held(model, place.y, nt).H, nt) if problem.blur is not None else np.inf
         calm = calm + 1 if part == 1.0 and damping <= 1e-2 and far <= NEAR else 0
         if sticks and calm >= CALM:
             return end(True, done(f"the parameters moved by less than {NEAR:g} standard deviations"))
@@ -169,8 +174,9 @@ def solve_lifted(
             new_y, new = problem.moved(place, step, part)
             trial = problem.evaluate(new_y, new)
             watch.evaluations += 1
-            actual = place.cost - trial.cost + penalty * (place.violation - trial.violation)
-            ratio = actual / (promised * part) if promised > 0.0 else -1.0
+            merit = trial.cost + penalty * _open(problem, trial)
+            actual = place.cost + penalty * violation - merit
+            ratio = actual / (promised * part) if promised > 0.0 else np.sign(actual)
             small = length <= 1e-4 and abs(actual) <= 1e-9 * max(place.cost, 1e-300)
             # near exact rows a good step may first seem a bad one: a few are let through (watchdog)
             trusted = (
@@ -180,7 +186,6 @@ def solve_lifted(
                 and -actual <= 0.1 * place.cost
             )
             if np.isfinite(trial.cost) and (ratio > 1e-4 or (small and not closed) or trusted):
-                merit = trial.cost + penalty * trial.violation
                 relaxed = 0 if ratio > 1e-4 and merit < best - 0.01 * promised else relaxed + 1
                 best = min(best, merit)
                 free, before = part == 1.0 and damping <= 0.1, problem
@@ -285,6 +290,11 @@ def hardened(problem: ChainProblem, level: float) -> ChainProblem:
     part = level / problem.level
     shift = tuple(part**2 * s for s in problem.shift or ())
     return replace(problem, weight=problem.weight / part, shift=shift, level=level)
+
+
+def _open(problem: ChainProblem, place: Place) -> float:
+    """Σ |hard rows|, where they are more than rounding."""
+    return place.violation if problem.openness(place) > CLOSED else 0.0
 
 
 def _quadratic(linear: Linear) -> Quadratic:

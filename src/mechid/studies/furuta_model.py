@@ -221,7 +221,7 @@ def per_noise(settings: Settings, weight: float | None = None) -> float:
 def fitted(
     settings: Settings,
     mechanism: Mechanism,
-    log: Experiment,
+    log: Experiment | Sequence[Experiment],
     free: Parameters,
     *,
     stepper: Stepper | None = None,

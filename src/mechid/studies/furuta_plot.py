@@ -1,4 +1,4 @@
-"""Figures of the Furuta study: sweeps as in Figs. 4, 6 and 7, measured and simulated angles as in Fig. 5."""
+"""Figures of the Furuta study: sweeps as in Figs. 4, 6 and 7."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ def sweep(
 ) -> None:
     """Parameters by their true values, and errors, over a method parameter."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import NullFormatter
 
     shown = [c for c in cells if "parameters" in c]
     figure = Figure(figsize=(6.4, 6.4), layout="constrained")
@@ -28,6 +29,7 @@ def sweep(
     below.loglog(x, [c["observation_error"] ** 2 for c in shown], marker=".", label="observations (rad²)")
     below.loglog(x, [c["state_error"] ** 2 for c in shown], marker=".", label="state errors (impulses²)")
     below.set_ylabel("mean square")
+    below.xaxis.set_minor_formatter(NullFormatter())
     below.set_xlabel(f"{key} ({unit})" if unit else key)
     below.legend(fontsize="small")
     figure.savefig(path, dpi=120)

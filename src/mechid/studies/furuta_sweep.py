@@ -12,7 +12,7 @@ from mechid.studies.furuta_tell import numbers
 from mechid.studies.study import Settings, Study
 
 SWEEPS = ("all", "none", "dt", "compliance", "weight")
-STEPS = (0.002, 0.005, 0.01, 0.02, 0.04)
+STEPS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.04)
 """s"""
 COMPLIANCES = (1e-8, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3)
 """m/N and rad/(N·m)"""

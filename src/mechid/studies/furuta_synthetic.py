@@ -144,7 +144,8 @@ def _sweep_weight(settings: Settings, study: Study, mechanism: Mechanism, motion
 def _told(settings: Settings, study: Study, key: str, title: str, unit: str, fits: Any) -> Any:
     names = next((list(f.parameters) for f in fits.values() if isinstance(f, Fit)), [])
     truth = level(true_values(settings))
-    return told_sweep(study, key, title, unit, fits, truth, names=names, figure=f"sweep-{key}.png")
+    return told_sweep(study, key, title, unit, fits, truth, names=names, figure=f"sweep-{FIGURES[key]}.png")
 
 
+FIGURES = {"h": "dt", "compliance": "compliance", "κ": "weight"}
 SWEPT = {"dt": _sweep_dt, "compliance": _sweep_compliance, "weight": _sweep_weight}

@@ -37,7 +37,7 @@ from mechid.studies.study import Settings, Study
 SETTINGS: Settings = {
     "data": "synthetic",
     "friction": "all",
-    "law": "smooth",
+    "law": "default",
     "releases": 5,
     "time": 20.0,
     "dt": 0.01,
@@ -55,12 +55,13 @@ SETTINGS: Settings = {
 ABOUT = {
     "data": "synthetic (five releases) or real (the logs of a driven pendulum)",
     "friction": f"all, or one of {', '.join(FRICTIONS)}",
-    "law": "of dry friction: smooth (by 0.05 rad/s), level (it sticks), load (the paper's; synthetic)",
+    "law": "of dry friction: smooth (by 0.05 rad/s), level (it sticks), load (the paper's); default: load "
+    "for releases, level for the driven pendulum",
     "releases": "how many, ≥ 2 (synthetic)",
     "time": "length of a release, s (synthetic)",
     "dt": "step, s",
     "compliance": "of the hinge, m/N and rad/(N·m) (synthetic)",
-    "state_error_weight": "κ where residuals are in rad; 0: the paper's 100 (synthetic), torques of 0.2 N·m (real)",
+    "state_error_weight": "κ where residuals are in rad; 0: the paper's 100 (synthetic), the torques' noise (real)",
     "truth.J": "inertia about the centre of mass that releases are made with, kg·m²",
     "truth.b": "viscous friction, N·m·s/rad",
     "truth.mu": "r·μ of kinematic friction, m",
@@ -96,7 +97,8 @@ PAPER: dict[str, Any] = {
 def run(settings: Settings, study: Study) -> None:
     chosen(settings, "data", ("synthetic", "real"))
     chosen(settings, "friction", ("all", *FRICTIONS))
-    chosen(settings, "law", LAWS if settings["data"] == "synthetic" else ("smooth", "level"))
+    laws = tuple(LAWS) if settings["data"] == "synthetic" else ("smooth", "level")
+    chosen(settings, "law", ("default", *laws))
     for key in ("dt", "time", "compliance"):
         if not 0.0 < float(settings[key]) < np.inf:
             raise MechidError(f"Setting {key} must be positive and finite, not {settings[key]:g}.")
@@ -108,6 +110,8 @@ def run(settings: Settings, study: Study) -> None:
             f"Setting releases must be ≥ 2, one to fit and one to explain, not {settings['releases']}."
         )
     study.result["paper"] = PAPER
+    if settings["law"] == "default":
+        settings = settings | {"law": laws[-1]}
     if settings["data"] == "real":
         pendulum_driven.run(settings, study)
     else:

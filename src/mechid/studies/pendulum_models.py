@@ -54,7 +54,7 @@ DRIVEN = Rod(0.676, 0.45, 9.81)
 
 STARTS = {"J": 0.01, "b": 1e-4, "mu": 1e-4, "mu_delta": 1e-4, "zeta": 1.0}
 """where the first search begins: J, b and mu as in Table 1 of the paper"""
-DRIVEN_STARTS = {"J": 0.1, "ml": 0.2, "b": 0.01, "mu": 0.01, "mu_delta": 0.005, "zeta": 1.0}
+DRIVEN_STARTS = {"J": 0.1, "ml": 0.2, "b": 0.01, "mu": 0.01, "mu_delta": 0.005, "zeta": 1.0, "loss": 0.05}
 
 
 def released(friction: str, law: str, start: dict[str, float]) -> Parameters:
@@ -65,13 +65,21 @@ def released(friction: str, law: str, start: dict[str, float]) -> Parameters:
     return _with_friction(free, friction, law, rod, start)
 
 
-def driven(friction: str, law: str, start: dict[str, float]) -> Parameters:
-    """A rod on a motor; J about the hinge with the rotor in it, ml the first moment."""
+def driven(friction: str, law: str, start: dict[str, float], loss: float | None = None) -> Parameters:
+    """A rod on a motor with gears; J about the hinge with the rotor in it, ml the first moment.
+
+    loss: what the gears keep of the torque that they carry, against the motion; None: free.
+    """
     rod = DRIVEN
-    m = _rubbing(_rod("driven-pendulum", rod).torque("hinge"), friction, law)
+    gain = start["loss"] if loss is None else loss
+    m = _rod("driven-pendulum", rod).torque("hinge").motor("hinge", gain=gain, name="gears")
+    m = _rubbing(m, friction, law)
     free = Parameters(m).free("rod.origin_inertia.yy", name="J", start=start["J"], bounds=(1e-3, None))
     free = free.tie("ml", {"rod.first_moment.z": -1.0}, unit="kg·m", start=start["ml"], bounds=(0.0, None))
-    return _with_friction(free, friction, law, rod, start)
+    free = _with_friction(free, friction, law, rod, start)
+    if loss is None:
+        free = free.tie("loss", {"gears.gain": 1.0}, unit="1", start=start["loss"], bounds=(0.0, 0.9))
+    return free
 
 
 def _rubbing(m: Mechanism, friction: str, law: str) -> Mechanism:
