@@ -101,6 +101,7 @@ def likeliest(
     nt = problem.base.free.size
     if not nt:
         return solve_lifted(problem, settings, y, motions, progress)
+    began = time.perf_counter()
     problem = rounded(problem, y, motions)
     place = problem.evaluate(y, motions)
     linear = problem.linearise(place)
@@ -132,7 +133,9 @@ def likeliest(
     whole = solution.outcome.replace(
         f"after {plural(solution.iterations, 'iteration')}", f"after {plural(len(trace) - 1, 'iteration')}"
     )
-    return solution._replace(problem=problem, place=place, linear=linear, trace=numbered, outcome=whole)
+    return solution._replace(
+        problem=problem, place=place, linear=linear, trace=numbered, outcome=whole, began=began
+    )
 
 
 def _continued(progress: Progress | None, lines: int) -> Progress | None:
