@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from mechid import (
     simulate,
 )
 from mechid.dynamics.sensors import joint_position
+from mechid.estimate import state_errors
 from mechid.estimate.chain import ChainProblem
 from mechid.estimate.experiment import Experiment, Measured, Start, Tracked
 from mechid.estimate.first_guess import first_guess
@@ -281,6 +283,20 @@ def test_the_states_solve_the_equations(exact):
     (link,) = exact.extra["solution"].place.links
     assert link.motion.states.q == pytest.approx(run.q, abs=1e-8)
     assert np.abs(link.errors).max() < 1e-8
+
+
+def test_differences_of_the_determinant_are_no_compiling(soft, monkeypatch):
+    """The fit before has compiled all: what takes long now is running."""
+    found = state_errors._determinant
+
+    def slow(*given):
+        time.sleep(1.0)
+        return found(*given)
+
+    monkeypatch.setattr(state_errors, "_determinant", slow)
+    again = fitted(state_error_weight=1e5)
+    assert again.values == pytest.approx(soft.values, rel=1e-9)
+    assert again.seconds["run"] > 1.0
 
 
 # How state errors are weighed

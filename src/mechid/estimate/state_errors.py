@@ -103,6 +103,7 @@ def likeliest(
     nt = problem.base.free.size
     if not nt:
         return solve_lifted(problem, settings, y, motions, progress)
+    began = time.perf_counter()
     problem = rounded(problem, y, motions)
     place = problem.evaluate(y, motions)
     linear = problem.linearise(place)

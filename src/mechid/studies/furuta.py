@@ -39,6 +39,7 @@ SETTINGS: Settings = {
     "relaxation_time": 0.02,
     "dt": 0.0,
     "stepper": "default",
+    "log_time": 0.0,
     "logs": 1,
     "held": 0,
     "compare": "all",
@@ -60,10 +61,11 @@ ABOUT = {
     "relaxation_time": "of joints, s",
     "dt": "step of the fit, s; 0: 0.01, real: 0.004",
     "stepper": "real: variational, spook; default: variational, spook where compliance or relaxation_time is set",
+    "log_time": "real: seconds of each log that are used; 0: all",
     "logs": "real: how many of each kind of motion are fitted",
     "held": "real: how many others of each kind are held out; 0: all",
     "compare": "real: all, none: whether sizes of state errors and simpler models are compared",
-    "time": "length of the logs, s (scenarios: at most 10; real: at most their own)",
+    "time": "length of the logs that are made, s (scenarios: at most 10)",
     "truth_dt": "step at which data are made, s",
     "truth_compliance": "of joints in the data",
     "noise": "std of the angles, rad",
@@ -99,9 +101,9 @@ def run(settings: Settings, study: Study) -> None:
             f"Setting state_error_weight must be ≥ 0 and finite, not {settings['state_error_weight']}."
         )
     true_values(settings)
-    for key in ("seed", "held"):
-        if int(settings[key]) < 0:
-            raise MechidError(f"Setting {key} must be ≥ 0, not {settings[key]}.")
+    for key in ("seed", "held", "log_time"):
+        if not 0 <= settings[key] < np.inf:
+            raise MechidError(f"Setting {key} must be ≥ 0 and finite, not {settings[key]}.")
     if data == "real":
         furuta_real.run(_real(settings), study)
     else:
@@ -121,7 +123,11 @@ def _real(settings: Settings) -> Settings:
     if settings["part"] == "scenarios":
         raise MechidError("part=scenarios is made data: leave it out with data=real.")
     for key, value in SETTINGS.items():
-        if key.startswith("truth") and settings[key] != value and settings[key] != QUICK.get(key, value):
+        if (
+            (key == "time" or key.startswith("truth"))
+            and settings[key] != value
+            and settings[key] != QUICK.get(key, value)
+        ):
             raise MechidError(f"Setting {key} is what data are made with: leave it out with data=real.")
     stepper = settings["stepper"]
     soft = [k for k in ("compliance", "relaxation_time") if settings[k] != SETTINGS[k]]
@@ -132,6 +138,4 @@ def _real(settings: Settings) -> Settings:
     friction = settings["friction"]
     if friction == "default":
         friction = "viscous" if settings["compare"] == "none" else "dry"
-    # quick runs of made data are shorter; a log of the real pendulum is of use as a whole
-    whole = {"time": SETTINGS["time"]} if settings["time"] == QUICK["time"] else {}
-    return settings | whole | {"friction": friction, "stepper": stepper}
+    return settings | {"friction": friction, "stepper": stepper}

@@ -47,7 +47,7 @@ QUBE = Size(
     com_arm=0.0,
     arm=ARM,
     com_pendulum=PENDULUM / 2,
-    J_Bxx=3e-7,
+    J_Bxx=3e-7,  # a rod of 10 mm, of which no log tells much
     J_shaft=0.0,
     gravity=9.81,
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -80,7 +81,9 @@ def tell_fit(study: Study, fit: Fit, delay: float, friction: str) -> dict[str, A
         }
     study.table("Quanser QUBE", ["parameter", "found", "maker", "ratio", "unit", "beware"], rows)
     for sentence in fit.identifiability.sentences:
-        study.say(f"  {sentence}")
+        # what is left of the delay, about 0, is known by the delay's std
+        if not sentence.startswith("late changes"):
+            study.say("  " + re.sub(r"\blate\b", "delay", sentence))
     for sentence in dict.fromkeys(UNTOLD.values()):
         study.say(f"  {sentence}")
     told["ratios"] = ratios(fit)
@@ -136,17 +139,20 @@ def tell_models(study: Study, models: Sequence[Mapping[str, Any]]) -> list[dict[
     ]
     columns = ["model", "parameters", "log likelihood", "CV score", "θ sim., mrad", "α sim., mrad", ""]
     study.table("What the data ask for", columns, rows)
-    asked, not_asked = [], []
+    told = []
     for m in models[1:]:
-        if m["model"].startswith("without "):
-            # a likelihood that falls by more than its parameters' number: Akaike's criterion
-            gain = first - m["log_likelihood"]
-            few = models[0]["parameters"] - m["parameters"]
-            (asked if gain > few else not_asked).append(m["model"].removeprefix("without "))
-    if asked:
-        study.say(f"The data ask for: {', '.join(asked)} (likelihood rises by more than their number).")
-    if not_asked:
-        study.say(f"The data do not ask for: {', '.join(not_asked)}.")
+        better, worse = (models[0], m) if m["model"].startswith("without ") else (m, models[0])
+        gain = better["log_likelihood"] - worse["log_likelihood"]
+        more = better["parameters"] - worse["parameters"]
+        # Akaike's criterion
+        verdict = "asked for" if gain > more else "not asked for"
+        falls = 100 * (1 - better["score"] / worse["score"])
+        what = m["model"].removeprefix("without ")
+        told.append(f"{what} {verdict} ({gain:.1f} of log likelihood for {more}, CV {falls:.1f} %)")
+    study.say(
+        f"By the likelihood of the fitted logs: {'; '.join(told)}. CV: by how much the score of held-out logs "
+        "falls. Likelihoods take state errors for white; real ones are not, and small gains mean little."
+    )
     return [dict(m) for m in models]
 
 
