@@ -1106,8 +1106,8 @@ TABLE: dict[str, list[Row]] = {
             lambda: free("*.stiffness"),
             (
                 "There is no number with the address '*.stiffness'. Valid: gravity.x, gravity.y, gravity.z, "
-                "rod.mass, rod.com.x, rod.com.y, rod.com.z, rod.inertia.xx, rod.inertia.yy, rod.inertia.zz, "
-                "rod.inertia.xy, rod.inertia.xz, … (39 in all)."
+                "gravity.tilt.x, gravity.tilt.y, gravity.tilt.z, rod.mass, rod.com.x, rod.com.y, rod.com.z, "
+                "rod.inertia.xx, rod.inertia.yy, … (42 in all)."
             ),
         ),
         Row(

@@ -115,7 +115,8 @@ def prepare(top: Topology, values: Any) -> TreeModel:
         axis=top.axis,
         revolute=top.revolute,
         pseudo=_pseudo(xp, top, part["rigid"], shape.body),
-        gravity=part["gravity"][0],
+        # as a stand that is tilted sees it
+        gravity=part["gravity"][0] @ _rotations(xp, part["gravity_tilt"])[0],
         potential=_summed(xp, (n, 5), top.spring_index, _spring_potential(xp, part["spring"])),
         armature=_summed(xp, (n,), top.motor_index, gear**2 * rotor)
         + _summed(xp, (n,), top.armature_index, part["armature"][:, 0]),

@@ -142,6 +142,7 @@ def layout(mechanism: Mechanism) -> Layout:
         addresses.extend(Address(f"{prefix}.{c}", at + i, unit, kind) for i, c in enumerate(_XYZ))
 
     triple(block("gravity", 1, 3), "gravity", "m/s²", "world")
+    triple(block("gravity_tilt", 1, 3), "gravity.tilt", "rad", "world")
     at = block("rigid", len(mechanism.bodies), 10)
     for b, body in enumerate(mechanism.bodies):
         first = at + 10 * b
@@ -212,7 +213,7 @@ def written(m: Mechanism, layout: Layout, values: Array, tens: dict[int, Array])
     bodies = [_weighed(b, tens[i]) if i in tens else b for i, b in enumerate(m.bodies)]
     return replace(
         m,
-        gravity=part["gravity"][0],
+        gravity=part["gravity"][0] @ _turn(part["gravity_tilt"][0]),
         bodies=tuple(bodies),
         joints=_placed(m.joints, part["joint_origin"], part["joint_tilt"]),
         frames=_placed(m.frames, part["frame_origin"], part["frame_tilt"]),
@@ -231,10 +232,13 @@ def _placed(parts: Iterable[Any], origins: Array, tilts: Array) -> tuple[Any, ..
     """Joints or frames at new origins, turned by their tilts."""
     moved = []
     for part, origin, tilt in zip(parts, origins, tilts, strict=True):
-        angle = float(np.linalg.norm(tilt))
-        turn = rotation_about(tilt / angle, angle) if angle else np.eye(3)
-        moved.append(replace(part, origin=origin, rotation=part.rotation @ turn))
+        moved.append(replace(part, origin=origin, rotation=part.rotation @ _turn(tilt)))
     return tuple(moved)
+
+
+def _turn(tilt: Array) -> Array:
+    angle = float(np.linalg.norm(tilt))
+    return rotation_about(tilt / angle, angle) if angle else np.eye(3)
 
 
 def _renewed(element: Any, rows: dict[str, Iterator[Array]]) -> Any:

@@ -71,9 +71,9 @@ ADDRESSES = {
     "S1": "dry1.stribeck",
     "S2": "dry2.stribeck",
     "K": "motor.gain",
-    "tilt_x": "turn.tilt.x",
-    "tilt_y": "turn.tilt.y",
-    "tilt_z": "turn.tilt.z",
+    "tilt_x": "gravity.tilt.x",
+    "tilt_y": "gravity.tilt.y",
+    "tilt_z": "gravity.tilt.z",
 }
 """of the paper's parameters in the mechanism"""
 
@@ -126,17 +126,16 @@ def furuta(
     """
     tilt = np.array([values.get(f"tilt_{k}", 0.0) for k in "xyz"])
     angle = float(np.linalg.norm(tilt))
+    tilt = tilt / angle if angle else np.array([1.0, 0.0, 0.0])
     m = (
-        Mechanism("furuta", gravity=(0, 0, -size.gravity))
+        Mechanism("furuta", gravity=np.array([0, 0, -size.gravity]) @ rotation_about(tilt, angle))
         .body(
             "arm",
             mass=size.mass_arm,
             com=(size.com_arm, 0, 0),
             inertia=(1.0, 1.0, 1.0),
         )
-        .revolute(
-            "turn", "world", "arm", axis="z", rotation=rotation_about(tilt / angle, angle) if angle else None
-        )
+        .revolute("turn", "world", "arm", axis="z")
         .body(
             "pendulum",
             mass=size.mass_pendulum,
