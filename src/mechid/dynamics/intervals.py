@@ -11,6 +11,8 @@ is solved for the newest state and the multipliers, with the matrix that a step 
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +21,7 @@ import numpy as np
 
 from mechid.compile import jit
 from mechid.dynamics.course import Stretch
-from mechid.dynamics.linear import SMALL, factorise, solve
+from mechid.dynamics.linear import factorise, solve
 from mechid.dynamics.linearization import on_all_cores, pieces
 from mechid.dynamics.model import Model
 from mechid.dynamics.stepper import Blocks, RowKind, Stepper, moved_by, parameter_count
@@ -27,6 +29,8 @@ from mechid.dynamics.tree import Array
 
 MOVED = 512
 """states a call of a compiled program"""
+FEW = 12
+"""unknowns of an interval"""
 NEAR = 0.02
 """of a step: what is no longer linear in it is told from differences over this part"""
 
@@ -53,7 +57,17 @@ def interval_residuals(stepper: Stepper, model: Model, stretch: Stretch) -> np.n
 
 def linear_intervals(stepper: Stepper, model: Model, tangent: Any, stretch: Stretch) -> Intervals:
     """What the linearised residuals leave of each next state."""
-    found = on_all_cores(lambda p: _linear(stepper, model, tangent, p[0][:5]), pieces(stepper, stretch))
+    nx = stepper.nx(model)
+
+    def one(piece: Any) -> Any:
+        # few unknowns are quicker in the same program, more are so in LAPACK
+        if len(stepper.rows(model)) <= FEW:
+            return _linear(stepper, model, tangent, piece[0][:5])
+        A, known = _systems(stepper, model, tangent, piece[0][:5])
+        both = _solved(np.asarray(A), np.asarray(known))
+        return both[:, :nx], both[:, nx:]
+
+    found = on_all_cores(one, pieces(stepper, stretch))
     columns = (
         len(dynamic_rows(stepper, model)) + stepper.window * stepper.nx(model) + parameter_count(tangent)
     )
@@ -161,19 +175,40 @@ def _blocks(stepper: Stepper, model: Model, tangent: Any, rows: tuple[Any, ...])
 @jit
 def _linear(stepper: Stepper, model: Model, tangent: Any, rows: tuple[Any, ...]) -> tuple[Array, Array]:
     nx = stepper.nx(model)
-    chosen = dynamic_rows(stepper, model)
-    total = len(stepper.rows(model))
-    errors = np.zeros((total, len(chosen)))
-    errors[chosen, np.arange(len(chosen))] = 1.0
 
     def one(now: tuple[Any, ...]) -> tuple[Array, Array]:
-        xs, z, u, t, k = now
-        by = stepper.linearize(xs, z, u, t, k, model, tangent)
-        known = jnp.concatenate([errors, *(-x for x in by.x[:-1]), -by.theta, -by.r[:, None]], -1)
-        solved = solve(factorise(jnp.concatenate([by.x[-1], by.z], -1)), known)
+        solved = solve(*_system(stepper, model, tangent, now, factorise))
         return solved[:nx], solved[nx:]
 
-    if total <= SMALL:
-        return jax.vmap(one)(rows)
-    # LAPACK waits for XLA's threads: batches of it, called from several threads, would wait for each other
-    return jax.lax.map(one, rows)
+    return jax.vmap(one)(rows)
+
+
+@jit
+def _systems(stepper: Stepper, model: Model, tangent: Any, rows: tuple[Any, ...]) -> tuple[Array, Array]:
+    return jax.vmap(lambda now: _system(stepper, model, tangent, now, lambda A: A))(rows)
+
+
+def _system(
+    stepper: Stepper, model: Model, tangent: Any, now: tuple[Any, ...], made: Callable[[Array], Any]
+) -> tuple[Any, Array]:
+    """What is made of the matrix of a step, and the right sides w, X, θ, 1."""
+    chosen = dynamic_rows(stepper, model)
+    errors = np.zeros((len(stepper.rows(model)), len(chosen)))
+    errors[chosen, np.arange(len(chosen))] = 1.0
+    xs, z, u, t, k = now
+    by = stepper.linearize(xs, z, u, t, k, model, tangent)
+    known = jnp.concatenate([errors, *(-x for x in by.x[:-1]), -by.theta, -by.r[:, None]], -1)
+    return made(jnp.concatenate([by.x[-1], by.z], -1)), known
+
+
+def _solved(A: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """A⁻¹ known for many of each, by LAPACK; not numbers where A is singular."""
+    try:
+        return np.linalg.solve(A, known)
+    except np.linalg.LinAlgError:
+        pass
+    found = np.full(known.shape, np.nan)
+    for i, (matrix, right) in enumerate(zip(A, known, strict=True)):
+        with contextlib.suppress(np.linalg.LinAlgError):
+            found[i] = np.linalg.solve(matrix, right)
+    return found
