@@ -18,7 +18,8 @@ PROGRAMS = [
         (linearization, "_matrices", ()),
         (march, "_advance", (5,)),
         (residuals, "_residuals", (5,)),
-        (residuals, "_residual_slopes", (7, 8)),
+        (residuals, "_residual_slopes", (7,)),
+        (residuals, "_sample_slopes", (6,)),
         (residuals, "_pull", (2, 8, 9)),
     )
 ]

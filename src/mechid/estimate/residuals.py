@@ -20,7 +20,7 @@ from mechid.dynamics.course import Stretch
 from mechid.dynamics.intervals import Intervals
 from mechid.dynamics.linearization import Slopes
 from mechid.dynamics.model import Model, float_leaves
-from mechid.dynamics.stepper import Stepper, moved_by
+from mechid.dynamics.stepper import Stepper, moved_by, parameter_count
 from mechid.dynamics.tree import Array
 from mechid.estimate.samples import Form, Group
 from mechid.estimate.whitening import Weight
@@ -83,19 +83,19 @@ def sample_rows(
     border: int,
 ) -> np.ndarray:
     """(m, c, columns) weighted residuals of all samples as rows on w, X, θ and 1 of the interval they lie in."""
-    nx, nz, columns = stepper.nx(model), stepper.nz(model), intervals.M.shape[-1]
+    nx, columns = stepper.nx(model), intervals.M.shape[-1]
     place = columns - 1 - border
-    before = np.zeros((PIECE, nx, columns))
-    before[:, np.arange(nx), place - nx + np.arange(nx)] = 1.0
-    none = np.zeros((PIECE, model.nu, columns))
     found, first = np.empty((*group.values.shape, columns)), 0
     for rows, count, k in _pieces(group, weight, stretch):
-        changes = (before, intervals.M[k], intervals.Z[k].reshape(len(k), nz, columns), none)
-        out = np.array(
-            _residual_slopes(stepper, model, tangent, group.sensors, rows, changes, count, group.form, place)
-        )
-        out[:, :, -1] += np.asarray(_residuals(stepper, model, group.sensors, rows, count, group.form))
-        found[first : first + count] = out[:count]
+        out = _sample_slopes(stepper, model, tangent, group.sensors, rows, count, group.form)
+        r, before, after, by_z, by_theta = (np.asarray(a)[:count] for a in out)
+        k, part = k[:count], found[first : first + count]
+        np.matmul(after, intervals.M[k], out=part)
+        if by_z.shape[-1]:
+            part += by_z @ intervals.Z[k]
+        part[..., place - nx : place] += before
+        part[..., place:-1] += by_theta
+        part[..., -1] += r
         first += count
     return found
 
@@ -201,13 +201,11 @@ def _residual_slopes_of(
     changes: tuple[Array, ...],
     count: Array,
     form: Form,
-    place: int = 0,
 ) -> Array:
-    """place: the column with which the parameters begin."""
     number = changes[0].shape[-1]
 
     def wide(slope: Array) -> Array:
-        return jnp.zeros((*slope.shape[:-1], number)).at[..., place : place + slope.shape[-1]].set(slope)
+        return jnp.zeros((*slope.shape[:-1], number)).at[..., : slope.shape[-1]].set(slope)
 
     slopes = [wide(x) for x in tangent if x is not None]
 
@@ -232,6 +230,42 @@ def _residual_slopes_of(
         return _put(kept, jax.vmap(column, in_axes=-1, out_axes=-1)((*now_changes, slopes)), i)
 
     return jax.lax.fori_loop(0, count, one, jnp.zeros((*rows[7].shape, number)))
+
+
+def _sample_slopes_of(
+    stepper: Stepper,
+    model: Model,
+    tangent: Any,
+    sensors: Any,
+    rows: tuple[Any, ...],
+    count: Array,
+    form: Form,
+) -> tuple[Array, ...]:
+    """Residuals of samples and their slopes by states, multipliers and θ, backwards: they are few."""
+    still, nt = jnp.zeros(stepper.nx(model)), parameter_count(tangent)
+    _, numbers = moved_by(lambda m: m, model, tangent)
+    slopes = [x for x in tangent if x is not None]
+
+    def one(i: Array, kept: tuple[Array, ...]) -> tuple[Array, ...]:
+        now = jax.tree.map(lambda a: a[i], rows)
+
+        def at(d0: Array, d1: Array, z: Array, numbers: list[Array]) -> Array:
+            around = (stepper.retract(now[0], d0), stepper.retract(now[1], d1), z, *now[3:])
+            of_moving, _ = moved_by(
+                lambda m: _predicted(stepper, m, sensors, around, form)[1], model, tangent
+            )
+            return of_moving(numbers)
+
+        r, back = jax.vjp(at, still, still, now[2], numbers)
+        by0, by1, by_z, by_numbers = jax.vmap(back)(jnp.eye(r.shape[0]))
+        along = [jnp.tensordot(g, s, g.ndim - 1) for g, s in zip(by_numbers, slopes, strict=True)]
+        by_theta = sum(along, jnp.zeros((r.shape[0], nt)))
+        return tuple(_put(a, b, i) for a, b in zip(kept, (r, by0, by1, by_z, by_theta), strict=True))
+
+    sizes = (still.shape[0], still.shape[0], rows[2].shape[-1], nt)
+    shape = rows[7].shape
+    start = (jnp.zeros(shape), *(jnp.zeros((*shape, n)) for n in sizes))
+    return jax.lax.fori_loop(0, count, one, start)
 
 
 def _pull_of(
@@ -290,5 +324,6 @@ def _put(kept: Array, new: Array, i: Array) -> Array:
 
 
 _residuals = jit(_residuals_of, static_argnums=(5,))
-_residual_slopes = jit(_residual_slopes_of, static_argnums=(7, 8))
+_residual_slopes = jit(_residual_slopes_of, static_argnums=(7,))
+_sample_slopes = jit(_sample_slopes_of, static_argnums=(6,))
 _pull = jit(_pull_of, static_argnums=(2, 8, 9))
