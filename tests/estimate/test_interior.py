@@ -151,7 +151,15 @@ class Pressed(Nearest):
         return super().values(v)
 
 
-def test_ctrl_c_while_the_program_computes(capfd):
+@pytest.fixture
+def listening():
+    """Ctrl-C is heard also where the tests were started in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_while_the_program_computes(capfd, listening):
     """It ends with the next iteration, and whoever listened before listens again."""
     before = signal.getsignal(signal.SIGINT)
     try:

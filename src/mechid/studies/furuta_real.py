@@ -147,8 +147,21 @@ def _setup(settings: Settings, study: Study) -> Setup:
     given = float(settings["state_error_weight"])
     if given:
         count = len(weights(stepper, *ERRORS))
+        _warn(study, given, fitted, float(stepper.dt))
         return Setup(stepper, fitted, held, np.full(count, given / NOISE**2))
     return Setup(stepper, fitted, held, weights(stepper, *ERRORS))
+
+
+def _warn(study: Study, kappa: float, logs: Sequence[Log], dt: float) -> None:
+    """Say where state errors are so cheap that they take the motor's place."""
+    allowed = NOISE / np.sqrt(kappa)
+    motor = NOMINAL["K"] * dt * np.sqrt(np.mean([np.mean(log["u"].values ** 2) for log in logs]))
+    if allowed > motor:
+        study.say(
+            f"Beware: κ = {kappa:g} lets state errors be {allowed:.1g} N·m·s a step, more than the motor's own "
+            f"{motor:.1g}: the logs are followed rather than explained, and parameters mean nothing. For this "
+            f"pendulum κ is about {(NOISE / ERRORS[0]) ** 2:.0e}, for residuals in rad."
+        )
 
 
 def stepper_of(settings: Settings) -> Stepper:
