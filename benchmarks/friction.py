@@ -157,7 +157,10 @@ def _sweep() -> None:
         now = dataclasses.replace(stepper, compliance=soft)
         return joint(mechanism, now, log, free, state_error_weight=kappa, marginal=False, begin=begin)
 
-    points = [(weight * k, soft) for k in np.geomspace(0.1, 10, 10) for soft in np.geomspace(1e-8, 1e-4, 10)]
+    soft = np.geomspace(1e-8, 1e-4, 10)
+    # to and fro, so that neighbours are near
+    rows = [soft[:: 1 - 2 * (i % 2)] for i in range(10)]
+    points = [(weight * k, s) for k, row in zip(np.geomspace(0.1, 10, 10), rows, strict=True) for s in row]
     fit(points[0])
     one, _ = _best(lambda: fit(points[50]))
     whole, fits = _best(lambda: sweep(fit, points), 1)

@@ -61,7 +61,7 @@ def joint(
     state_error_weight: Any = None,
     state_errors: str = "impulses",
     marginal: bool = True,
-    begin: ArrayLike | None = None,
+    begin: ArrayLike | Fit | None = None,
     progress: Progress | None = None,
 ) -> Fit:
     """Parameters and all states that explain the logs best, where the model may be wrong by small impulses.
@@ -72,14 +72,15 @@ def joint(
     coordinates to coordinates), or "states" (what a step misses of the next state; κ is then in its units).
     marginal: the parameters that make the data likeliest; False: the joint optimum of states and parameters as in
     the paper, which takes masses for too small where state errors are large. begin: unknowns to begin with
-    (`Iteration.unknowns`) in the place of the parameters' starts.
+    (`Iteration.unknowns`) in the place of the parameters' starts; or a fit of the same experiments and parameters,
+    with whose states too it begins.
     """
     began = time.perf_counter()
     if state_errors not in FORMS:
         raise MechidError(f"There are no state_errors '{state_errors}'; valid: {choices(FORMS)}.")
     if isinstance(stepper, Stepper):
         stepper = FORMS[state_errors](stepper)
-    base, guesses, settings = _begun(mechanism, stepper, experiments, free, solver, "joint estimation")
+    base, guesses, settings = _begun(mechanism, stepper, experiments, free, solver, "joint estimation", begin)
     count = len(dynamic_rows(stepper, free.bind(free.theta0)))
     base, notes = _with_noise(base)
     y, motions = _start(base, guesses, begin), tuple(g.motion for g in guesses)
@@ -87,7 +88,7 @@ def joint(
         choice = most_likely(base, settings, y, motions, _scale(state_errors, base, motions, count), progress)
         solution, notes = choice.solution, [*notes, choice.told]
     else:
-        problem = ChainProblem(base, _root(state_error_weight, count))
+        problem = _as_sharp(ChainProblem(base, _root(state_error_weight, count)), begin)
         solve = likeliest if marginal else solve_lifted
         solution = solve(problem, settings, y, motions, progress)
     return _finished(solution, "joint estimation", settings, guesses, began, errors=True, notes=notes)
@@ -137,7 +138,7 @@ def full_discretization(
     solver: LevenbergMarquardt | None = None,
     *,
     method: str = "sqp",
-    begin: ArrayLike | None = None,
+    begin: ArrayLike | Fit | None = None,
     progress: Progress | None = None,
 ) -> Fit:
     """Parameters and all states that explain the logs best, the model's equations being exact.
@@ -154,7 +155,9 @@ def full_discretization(
         casadi_module()
         if isinstance(mechanism, Mechanism):
             _refuse_sticking(mechanism)
-    base, guesses, settings = _begun(mechanism, stepper, experiments, free, solver, "full discretisation")
+    base, guesses, settings = _begun(
+        mechanism, stepper, experiments, free, solver, "full discretisation", begin
+    )
     count = len(dynamic_rows(stepper, free.bind(free.theta0)))
     problem = ChainProblem(base, np.eye(count))
     solve = {
@@ -181,7 +184,7 @@ def _refuse_sticking(mechanism: Mechanism) -> None:
 
 
 def _begun(
-    mechanism: Any, stepper: Any, experiments: Any, free: Any, solver: Any, what: str
+    mechanism: Any, stepper: Any, experiments: Any, free: Any, solver: Any, what: str, begin: Any
 ) -> tuple[ShootingProblem, list[Guess], LevenbergMarquardt]:
     settings = LevenbergMarquardt() if solver is None else solver
     given: list[Any] = list(experiments) if isinstance(experiments, list | tuple) else [experiments]
@@ -205,7 +208,30 @@ def _begun(
             )
     noise = tuple(first_noise(s) for s in shootings)
     base = ShootingProblem(free, tuple(shootings), noise, (None,) * len(shootings))
-    return base, guessed(base), settings
+    return base, _known(base, begin) if isinstance(begin, Fit) else guessed(base), settings
+
+
+def _known(base: ShootingProblem, fit: Fit) -> list[Guess]:
+    """The states of a fit in the place of guesses."""
+    solution = fit.extra.get("solution")
+    model = base.free.bind(base.free.theta0)
+    wanted = [(s.grid.steps, s.stepper.nz(model)) for s in base.shootings]
+    links = solution.place.links if isinstance(solution, LiftedSolution) else ()
+    size = len(solution.place.y) if isinstance(solution, LiftedSolution) else 0
+    if [link.motion.z.shape for link in links] != wanted or size != base.size:
+        raise MechidError(
+            "begin must be a joint estimation or a full discretisation of the same experiments, by the same "
+            "stepper and with the same free parameters."
+        )
+    return [Guess(link.motion, link.q[None], link.v[None], True) for link in links]
+
+
+def _as_sharp(problem: ChainProblem, begin: Any) -> ChainProblem:
+    """Friction rounded no more than at the end of the fit that it begins with."""
+    if not isinstance(begin, Fit):
+        return problem
+    known = begin.extra["solution"].problem
+    return replace(problem, blur=known.blur, pace=known.pace)
 
 
 def guessed(base: ShootingProblem) -> list[Guess]:
@@ -217,6 +243,8 @@ def guessed(base: ShootingProblem) -> list[Guess]:
 
 def _start(base: ShootingProblem, guesses: list[Guess], begin: Any = None) -> np.ndarray:
     """θ as given, first states as the guess has them; or what is to be begun with."""
+    if isinstance(begin, Fit):
+        return np.array(begin.extra["solution"].place.y)
     if begin is not None:
         return finite(begin, (base.size,), "begin")
     y = base.start
