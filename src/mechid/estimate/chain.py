@@ -23,10 +23,12 @@ from mechid.dynamics.course import Stretch
 from mechid.dynamics.intervals import Intervals, dynamic_rows, interval_residuals, linear_intervals, moved
 from mechid.dynamics.linearization import tangent_at
 from mechid.dynamics.model import Model
+from mechid.dynamics.sensors import JointPosition
 from mechid.dynamics.stepper import Stepper
 from mechid.dynamics.tree import Array
 from mechid.estimate.problem import ShootingProblem, each
 from mechid.estimate.residuals import residuals, sample_rows
+from mechid.estimate.samples import Group
 from mechid.estimate.shooting import Shooting
 from mechid.estimate.solvers.block_arrow import Chain, Sizes, Swept, follow, sweep
 from mechid.estimate.solvers.problem import within
@@ -225,7 +227,7 @@ class ChainProblem:
         for chain, out, start, at in zip(
             linear.chains, linear.swept, linear.starts, base.places, strict=True
         ):
-            rows += [self._wide(chain.sizes, out, start, at)]
+            rows += [self._wide(chain, out, start, at)]
         held = np.column_stack([base.held_slopes(place.y, list(linear.starts)), base.held(place.y)])
         return linear._replace(triangle=np.asarray(np.linalg.qr(np.concatenate(rows), mode="r")), held=held)
 
@@ -235,22 +237,26 @@ class ChainProblem:
         intervals = linear_intervals(stepper, model, tangent, link.stretch)
         sizes = Sizes(link.errors.shape[1], stepper.nx(model), stepper.window, nt)
         weights = self.base.shootings[i].weights(self.base.noise[i])
-        tables = []
+        tables, first = [], []
         for group, weight in zip(s.groups, weights, strict=True):
             rows = sample_rows(stepper, model, tangent, group, weight, link.stretch, intervals, nt)
-            tables.append(_by_interval(rows, group.interval, s.grid.steps))
+            n = leading(group)
+            first.append(rows[:n, :, sizes.errors :].reshape(n * rows.shape[1], sizes.columns - sizes.errors))
+            tables.append(_by_interval(rows[n:], group.interval[n:], s.grid.steps))
         rows = tables[0] if len(tables) == 1 else np.concatenate(tables, 1)
-        return Chain(sizes, intervals.M, rows, self.weight, self._shift(i, link)), intervals
+        chain = Chain(sizes, intervals.M, rows, self.weight, self._shift(i, link), np.concatenate(first))
+        return chain, intervals
 
-    def _wide(self, sizes: Sizes, swept: Swept, start: Tangents, place: slice) -> np.ndarray:
+    def _wide(self, chain: Chain, swept: Swept, start: Tangents, place: slice) -> np.ndarray:
         """What a chain says of (θ, ξ, 1), among all unknowns."""
-        nt, nx, X = self.base.free.size, sizes.state, sizes.chain
-        newest = swept.first[:, X - nx : X]
-        rows = np.zeros((X + len(swept.rest), self.base.size + 1))
-        rows[:X, :nt] = newest @ start.x[:, :nt] + swept.first[:, X : X + nt]
-        rows[:X, place] = newest @ start.x[:, nt:]
-        rows[:X, -1] = swept.first[:, -1]
-        rows[X:, :nt], rows[X:, -1] = swept.rest[:, :nt], swept.rest[:, -1]
+        nt, nx, X = self.base.free.size, chain.sizes.state, chain.sizes.chain
+        first = swept.first if chain.first is None else np.concatenate([swept.first, chain.first])
+        n, newest = len(first), first[:, X - nx : X]
+        rows = np.zeros((n + len(swept.rest), self.base.size + 1))
+        rows[:n, :nt] = newest @ start.x[:, :nt] + first[:, X : X + nt]
+        rows[:n, place] = newest @ start.x[:, nt:]
+        rows[:n, -1] = first[:, -1]
+        rows[n:, :nt], rows[n:, -1] = swept.rest[:, :nt], swept.rest[:, -1]
         return rows
 
     def step(self, linear: Linear, d: np.ndarray) -> Step:
@@ -282,14 +288,20 @@ class ChainProblem:
         for i, link in enumerate(place.links):
             x, w, _ = self.response(linear, i, columns)
             border = np.concatenate([columns[: self.base.free.size], columns[-1:]])
-            table = _applied(linear.chains[i].Y, w, windows(x, linear.chains[i].sizes), border)
+            chain = linear.chains[i]
+            X = windows(x, chain.sizes)
+            table = _applied(chain.Y, w, X, border)
+            early = np.zeros((0, n)) if chain.first is None else chain.first @ np.concatenate([X[0], border])
             at = 0
             for group, own in zip(self.base.shootings[i].groups, link.residuals, strict=True):
-                m, c = own.shape
-                slot = _slots(group.interval)
+                (m, c), lead = own.shape, leading(group)
+                interval = group.interval[lead:]
+                slot = _slots(interval)
                 place_of = at + (slot[:, None] * c + np.arange(c))
                 at += c * (int(slot.max(initial=-1)) + 1)
-                J.append(table[group.interval[:, None], place_of].reshape(m * c, n))
+                J.append(early[: lead * c])
+                early = early[lead * c :]
+                J.append(table[interval[:, None], place_of].reshape((m - lead) * c, n))
                 r.append(own.reshape(-1))
                 lengths.append((m * c, c))
             if errors:
@@ -362,6 +374,13 @@ def _by_interval(rows: np.ndarray, interval: np.ndarray, steps: int) -> np.ndarr
     table = np.zeros((steps, int(slot.max(initial=-1)) + 1, c, columns))
     table[interval, slot] = rows
     return table.reshape(steps, -1, columns)
+
+
+def leading(group: Group) -> int:
+    """How many samples, of coordinates alone, lie in the moment in which a log begins: rows of the first state."""
+    if not all(isinstance(sensor, JointPosition) for sensor in group.sensors):
+        return 0
+    return int(np.count_nonzero((group.interval == 0) & (group.fraction == 0.0)))
 
 
 def _slots(interval: np.ndarray) -> np.ndarray:

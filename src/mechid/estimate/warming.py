@@ -21,7 +21,7 @@ from mechid.dynamics.intervals import Intervals, dynamic_rows, interval_residual
 from mechid.dynamics.linearization import backward, forward, matrices, tangent_at, tangent_of
 from mechid.dynamics.simulate import planned
 from mechid.dynamics.variational import Variational
-from mechid.estimate.chain import first_states, ranges
+from mechid.estimate.chain import first_states, leading, ranges
 from mechid.estimate.experiment import LQR
 from mechid.estimate.problem import ShootingProblem
 from mechid.estimate.residuals import pulled, residual_slopes, residuals, sample_rows
@@ -57,7 +57,9 @@ def warmed(base: ShootingProblem) -> Iterator[None]:
     stepper, first, nt = shooting.stepper, shooting.first, free.size
     sizes = Sizes(len(dynamic_rows(stepper, model)), stepper.nx(model), stepper.window, nt)
     rows = sum(
-        len(g.std) * int(np.bincount(g.interval, minlength=1).max()) for g in shooting.groups if g.times
+        len(g.std) * int(np.bincount(g.interval[leading(g) :], minlength=1).max())
+        for g in shooting.groups
+        if g.times
     )
     none = Intervals(*(np.zeros((1, n, sizes.columns)) for n in (sizes.state, stepper.nz(model))))
 

@@ -64,6 +64,8 @@ class Chain(NamedTuple):
     """(w, w) square root of the weight of state errors"""
     shift: np.ndarray
     """(N, w) s"""
+    first: np.ndarray | None = None
+    """(rows, X + θ + 1) weighted rows of samples of the first state itself"""
 
 
 class Swept(NamedTuple):
