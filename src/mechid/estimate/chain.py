@@ -334,6 +334,8 @@ class ChainProblem:
 def windows(x: np.ndarray, sizes: Sizes) -> np.ndarray:
     """(N, X, c) the window before each interval, oldest first; what lies before the start does not count."""
     n = len(x) - 1
+    if sizes.window == 1:
+        return x[:n]
     parts = [x[:n]]
     for back in range(1, sizes.window):
         parts.insert(0, np.concatenate([np.zeros_like(x[:back]), x[: n - back]])[:n])

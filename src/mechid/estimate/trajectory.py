@@ -166,8 +166,15 @@ def full_discretization(
         "ipopt": solve_interior,
     }[method]
     motions = tuple(g.motion for g in guesses)
-    solution = _settled(problem, settings, _start(base, guesses, begin), motions, progress, solve)
-    fit = _finished(solution, "full discretisation", settings, guesses, began, errors=False)
+    # nobody else holds the solution: a long log has room for one
+    fit = _finished(
+        _settled(problem, settings, _start(base, guesses, begin), motions, progress, solve),
+        "full discretisation",
+        settings,
+        guesses,
+        began,
+        errors=False,
+    )
     return replace(fit, solver="IPOPT") if method == "ipopt" else fit
 
 
@@ -332,7 +339,10 @@ def _finished(
     linear = solution.linear
     if problem.level:
         # dynamics that are as good as exact, which sums along a log leave of errors that hardly cost
+        solution = solution._replace(linear=linear._replace(swept=()))
+        linear = linear._replace(swept=())
         linear = hardened(problem, EXACT).reweighed(place, linear)
+        solution = solution._replace(linear=linear)
     rows = problem.rows(place, linear, errors=errors)
     found = assessed(problem.base, place.y, rows)
     if not all(g.told for g in guesses):
