@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import jax
 import numpy as np
 import pytest
 
 from mechid import Mechanism, Spook, Variational, simulate
+from mechid.studies import mechanisms
 
 
 def chain(upper: float, lower: float) -> Mechanism:
@@ -46,3 +48,18 @@ def test_a_door_on_three_hinges():
     # rows along z are equally soft, so that each hinge carries a third
     forces = np.abs(run.multipliers[-1]) / dt
     assert np.sum(np.abs(forces - 10.0 * 9.81 / 3) < 1e-3) == 3
+
+
+def test_slopes_of_what_slides_backwards():
+    """Coordinates by the bodies' poses, backwards as well as forwards."""
+    m, stepper = mechanisms.cart_pendulum(), Spook(0.01)
+    model = m.lower()
+    x = stepper.initial(model, np.array([0.1, 0.8]), np.zeros(2), np.zeros(model.nu), 0.0)
+
+    def positions(d):
+        return stepper.positions(model, stepper.retract(x, d))
+
+    still = np.zeros(stepper.nx(model))
+    backward, forward = (np.asarray(by(positions)(still)) for by in (jax.jacrev, jax.jacfwd))
+    assert np.abs(forward).max() > 0.5
+    assert backward == pytest.approx(forward, abs=1e-12)

@@ -180,6 +180,8 @@ def placed(model: TreeModel, R: Array, r: Array, com: Array) -> Placed:
     above, below = is_angle[0] * third, is_angle[2] * first
     up = is_angle[1] * sine - dot(above, axes[:, 1]) - dot(below, axes[:, 4])
     over = is_angle[1] * squared * secant + dot(above, axes[:, 2]) + dot(below, axes[:, 3])
+    # what slides has no angle, whose slopes must be numbers all the same
+    over = jnp.where(own.component < 3, 1.0, over)
     slides = dot(direction[:, rows - n :], gap[:, rows - n :])
     q = slides + jnp.where(own.component < 3, 0.0, own.sign * jnp.arctan2(up, over))
     return Placed(lay, direction, lever, gap, E, turn, sine, secant, q)

@@ -49,6 +49,9 @@ RELAXED = 3
 CALM, NEAR = 2, 0.05
 """steps in a row that move no parameter by more than so many standard deviations: where friction sticks, single
 states may still wander between cases that the data do not tell apart"""
+IDLE, FAINT = 12, 2e-3
+"""steps in a row that move no parameter by more than so many standard deviations, where multipliers of exact
+dynamics are found slowly, as along motions that run away"""
 CORNER = 0.2
 """standard deviations: a step no longer than this that gains nothing is one between cases of sticking"""
 LITTLE = 1e-4
@@ -125,7 +128,8 @@ def solve_lifted(
         place = problem.priced(place)
         linear = problem.reweighed(place, linear)
     model = _quadratic(linear)
-    damping, part, penalty, relaxed, calm, best = settings.initial_damping, 1.0, 0.0, 0, 0, np.inf
+    damping, part, penalty, relaxed, best = settings.initial_damping, 1.0, 0.0, 0, np.inf
+    calm = idle = 0
     nt = base.free.size
 
     def end(converged: bool, why: str) -> LiftedSolution:
@@ -160,8 +164,11 @@ def solve_lifted(
         if closed and part == 1.0 and damping <= 1e-2 and length <= STILL:
             return end(True, done("the parameters no longer move"))
         far = np.inf
-        if problem.blur is not None or promised < 0.0:
+        if problem.blur is not None or promised < 0.0 or hardening is not None:
             far = farthest(d, _held(model, place.y, nt).H, nt)
+        idle = idle + 1 if closed and hardening is not None and part == 1.0 and far <= FAINT else 0
+        if idle >= IDLE:
+            return end(True, done(f"no step moves a parameter by more than {FAINT:g} standard deviations"))
         # a promise below zero is rounding: it counts where the step is short too
         little = promised <= settings.cost_tolerance * place.cost and (promised >= 0.0 or far <= NEAR)
         if closed and hardening is None and little:
