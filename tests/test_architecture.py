@@ -40,9 +40,9 @@ FACE = MAY_IMPORT["cli"] - {"studies", "jobs"}
 AGAINST = {
     ("model.mechanism", "dynamics.lowering"): "lower() is a thin method on what a person holds",
     ("model.mechanism", "dynamics.model"): "the type of what lower() gives",
-    ("model.parameters", "dynamics.lowering"): "the vector of values is worked out once a set",
+    ("model.symbolic.mechanism", "dynamics.symbolic"): "lower() is a thin method on what a person holds",
+    ("model.system", "dynamics.model"): "the type of what lower() gives",
     ("model.parameters", "dynamics.model"): "the type of what bind() gives",
-    ("model.parameters", "dynamics.prepare"): "bind() inside a traced function",
     ("dynamics.march", "dynamics.simulate"): "the type of a plan",
     ("estimate.fit", "judge.identifiability"): "thin methods on what a person holds: flags",
     ("estimate.fit", "report.fit"): "thin methods on what a person holds: summary",

@@ -22,6 +22,7 @@ from mechid import (
     Mechanism,
     MechidError,
     Parameters,
+    Softness,
     Spook,
     Variational,
     adjoint,
@@ -489,6 +490,17 @@ TABLE: dict[str, list[Row]] = {
             "a negative rotor inertia",
             lambda: pendulum().motor("hinge", rotor_inertia=-0.1),
             "The rotor_inertia of the motor on 'hinge' is -0.1; it must be ≥ 0.",
+        ),
+        Row(
+            "a delay of an input that there is not",
+            lambda: pendulum().motor("hinge").delayed("hinge", 0.01),
+            "There is no input named 'hinge'. Did you mean hinge.motor or hinge.torque? Valid: hinge.torque, "
+            "hinge.motor.",
+        ),
+        Row(
+            "a delay that is no number",
+            lambda: pendulum().motor("hinge").delayed("hinge.motor", np.inf),
+            "The delay of input 'hinge.motor' must be finite, not inf.",
         ),
         Row(
             "a line spring to itself",
@@ -964,6 +976,16 @@ TABLE: dict[str, list[Row]] = {
             "The compliance of Spook must be ≥ 0, not -1.0.",
         ),
         Row(
+            "softness of a joint that is not there",
+            lambda: simulate(pendulum(), Spook(0.01, constraints={"elbow": Softness(1e-5)}), 5),
+            "There is no constraint (of Spook) named 'elbow'. Valid: hinge.",
+        ),
+        Row(
+            "a number for a joint's softness",
+            lambda: simulate(pendulum(), Spook(0.01, constraints={"hinge": 1e-5}), 5),
+            "The softness of 'hinge' must be Softness(…), not 1e-05.",
+        ),
+        Row(
             "too many coordinates",
             lambda: simulate(pendulum(), STEP, 5, q=[0.0, 1.0]),
             "The initial coordinate must have shape (1,), not shape (2,).",
@@ -1021,7 +1043,7 @@ TABLE: dict[str, list[Row]] = {
         Row(
             "something else than a stepper",
             lambda: simulate(pendulum(), 0.01, 5),
-            "A simulation needs a stepper (Variational, Spook or BDF), not 0.01.",
+            "A simulation needs a stepper (Variational, Spook, BDF or OneStep), not 0.01.",
         ),
         Row(
             "a start time that is no number",
@@ -1107,7 +1129,7 @@ TABLE: dict[str, list[Row]] = {
             (
                 "There is no number with the address '*.stiffness'. Valid: gravity.x, gravity.y, gravity.z, "
                 "gravity.tilt.x, gravity.tilt.y, gravity.tilt.z, rod.mass, rod.com.x, rod.com.y, rod.com.z, "
-                "rod.inertia.xx, rod.inertia.yy, … (42 in all)."
+                "rod.inertia.xx, rod.inertia.yy, … (43 in all)."
             ),
         ),
         Row(
@@ -1261,7 +1283,7 @@ TABLE: dict[str, list[Row]] = {
                 "There is no quantity (for ignore) named 'armatur'. Did you mean armature or ratio? Valid: "
                 "stiffness, cubic_stiffness, rest, damping, cubic_damping, coulomb, stribeck, "
                 "stribeck_velocity, stribeck_exponent, friction_width, load_coefficient, load_radius, "
-                "… (40 in all)."
+                "… (41 in all)."
             ),
         ),
         Row(

@@ -1,5 +1,7 @@
 """mechid: the physical parameters of mechanisms from logs of their motion, with honest uncertainty."""
 
+from typing import TYPE_CHECKING, Any
+
 from mechid.compile import enable_float64
 from mechid.data.log import Channel, Log, log_of, read_log
 from mechid.data.writing import write_log
@@ -8,6 +10,7 @@ from mechid.dynamics.batch import simulate_batch
 from mechid.dynamics.bdf import BDF
 from mechid.dynamics.feedback import feedback
 from mechid.dynamics.linearization import adjoint, sensitivities, transitions
+from mechid.dynamics.onestep import OneStep
 from mechid.dynamics.sensors import (
     FunctionSensor,
     frame_pose,
@@ -20,6 +23,7 @@ from mechid.dynamics.sensors import (
 )
 from mechid.dynamics.simulate import simulate
 from mechid.dynamics.spook import Spook
+from mechid.dynamics.spook_rows import Softness
 from mechid.dynamics.trajectory import Trajectory
 from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError, SimulationError
@@ -39,6 +43,24 @@ from mechid.model.parameters import Parameters
 from mechid.model.reading import read_mechanism
 from mechid.model.writing import write_mechanism
 
+if TYPE_CHECKING:
+    from mechid.dynamics.symbolic import symbolic_output
+    from mechid.model.symbolic.mechanism import SymbolicMechanism
+
+
+def __getattr__(name: str) -> Any:
+    """What needs SymPy, which takes long to import, is imported when it is asked for."""
+    if name == "SymbolicMechanism":
+        from mechid.model.symbolic.mechanism import SymbolicMechanism
+
+        return SymbolicMechanism
+    if name == "symbolic_output":
+        from mechid.dynamics.symbolic import symbolic_output
+
+        return symbolic_output
+    raise AttributeError(f"module 'mechid' has no attribute {name!r}")
+
+
 __all__ = [
     "BDF",
     "LBFGSB",
@@ -54,12 +76,15 @@ __all__ = [
     "Measured",
     "Mechanism",
     "MechidError",
+    "OneStep",
     "Parameters",
     "Quantity",
     "SimulationError",
+    "Softness",
     "Spook",
     "Start",
     "SteepestDescent",
+    "SymbolicMechanism",
     "Tracked",
     "Trajectory",
     "Validation",
@@ -89,6 +114,7 @@ __all__ = [
     "simulate_batch",
     "simulation_error",
     "sweep",
+    "symbolic_output",
     "transitions",
     "write_log",
     "write_mechanism",

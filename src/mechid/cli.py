@@ -65,8 +65,14 @@ def study(
 
 @app.command()
 def show(
-    file: Annotated[Path, typer.Argument(help="a URDF or MJCF file")],
+    file: Annotated[Path, typer.Argument(help="a URDF or MJCF file, or a symbolic mechanism (.toml)")],
     actuators: Annotated[str, typer.Option(help="torque: an input on every actuated joint; none")] = "torque",
+    order: Annotated[
+        int, typer.Option(help="of a symbolic mechanism: the constraints that BDF of this order makes of it")
+    ] = 0,
+    latex: Annotated[
+        bool, typer.Option("--latex", help="of a symbolic mechanism: formulas as LaTeX")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="print one line of JSON instead")] = False,
 ) -> None:
     """Show what a file describes, and which of its parameters can be identified in principle."""
@@ -78,17 +84,27 @@ def show(
 
     console = screen(quiet=json)
     console.quiet = json
-    data = shown(read_mechanism(file, actuators=actuators).checked(), console)
+    mechanism = read_mechanism(file, actuators=actuators).checked()
+    if file.suffix == ".toml":
+        from mechid.report.show_symbols import show_symbols
+
+        data = show_symbols(mechanism, console, order=order, latex=latex)
+    else:
+        if order or latex:
+            raise MechidError(f"--order and --latex are for symbolic mechanisms (.toml); '{file}' is none.")
+        data = shown(mechanism, console)
     if json:
         print(text.dumps(data))
 
 
 @app.command()
 def simulate(
-    file: Annotated[Path, typer.Argument(help="a URDF or MJCF file")],
+    file: Annotated[Path, typer.Argument(help="a URDF or MJCF file, or a symbolic mechanism (.toml)")],
     time: Annotated[float, typer.Option(help="how long, s")],
     dt: Annotated[float, typer.Option(help="step size, s")] = 1e-3,
-    stepper: Annotated[str, typer.Option(help="variational, bdf1 … bdf6, spook")] = "variational",
+    stepper: Annotated[
+        str, typer.Option(help="variational, bdf1 … bdf6, midpoint, trapezoidal, spook")
+    ] = "variational",
     start: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, rad or m; kept as loops close")] = None,
     rate: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, rad/s or m/s; kept likewise")] = None,
     hold: Annotated[list[str] | None, typer.Option(help="a coordinate that stays 0 as loops close")] = None,

@@ -59,6 +59,25 @@ def test_a_stuck_value_is_found(noise, step, first, last):
     assert found.ends == (last == 400)
 
 
+def test_a_chirp_that_is_stuck_where_it_is_slow_is_found():
+    """What is a jump there is none by the end, where it is ten times as fast."""
+    t = 0.004 * np.arange(2500)
+    x = sensed(0.3 * np.sin(2.0 * t + 1.0 * t**2) + 0.05 * t, step=0.003)
+    assert not stuck(Channel(t, x))
+    x[300:400] = x[300]
+    (found,) = stuck(Channel(t, x))
+    assert (found.start, found.end) == pytest.approx((t[300], t[399]), abs=0.013)
+
+
+def test_an_angle_at_rest_beside_half_a_turn_is_not_stuck():
+    """It arrives, rests, and is read on the other side when it leaves."""
+    gone = np.where(T < 1.5, -0.3 * (1.5 - T) ** 2, 0.3 * np.maximum(T - 2.5, 0.0) ** 2)
+    way = sensed(gone + 2047 * ENCODER, step=ENCODER)
+    x = (way + np.pi) % (2.0 * np.pi) - np.pi
+    assert np.ptp(np.diff(x)) > 6.0
+    assert not stuck(channel(x))
+
+
 def test_a_channel_that_drops_to_nothing_is_stuck():
     x = SWING + 1.0
     x[60:90] = 0.0

@@ -334,11 +334,14 @@ def constraint(model: TreeModel, q: np.ndarray, u: np.ndarray) -> tuple[np.ndarr
 
 def test_an_open_start_is_refused_with_its_gap(four_bar: Mechanism) -> None:
     model, q = four_bar.lower(), four_bar_angles(0.4, 1.0)
-    none = np.zeros(0)
-    check_start(four_bar, *constraint(model, q, none), np.zeros(3))
+
+    def start(q: np.ndarray, v: np.ndarray) -> None:
+        check_start(four_bar, model, *constraint(model, q, np.zeros(0)), q, v, 0.0)
+
+    start(q, np.zeros(3))
     with pytest.raises(MechidError, match=r"coordinates leave 'closure' open by .* assemble\(…\)"):
-        check_start(four_bar, *constraint(model, q + SHIFT, none), np.zeros(3))
+        start(q + SHIFT, np.zeros(3))
     rates = four_bar_slope(0.4, 1.0)
-    check_start(four_bar, *constraint(model, q, none), rates)
+    start(q, rates)
     with pytest.raises(MechidError, match=r"rates open 'closure' at .* project_rates\(…\)"):
-        check_start(four_bar, *constraint(model, q, none), rates + SHIFT)
+        start(q, rates + SHIFT)

@@ -6,14 +6,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from symbolic_cases import cart_pendulum, hanging, sleigh
 
-from mechid.dynamics.bdf import BDF
-from mechid.dynamics.lowering import Lowering
+from mechid.dynamics.bdf import ALPHA, BDF
+from mechid.dynamics.onestep import OneStep
 from mechid.dynamics.simulate import simulate
 from mechid.dynamics.spook import Spook
 from mechid.dynamics.stepper import RowKind, Stepper, float_leaves
 from mechid.dynamics.variational import Variational
-from mechid.studies.steppers import MACHINES, convergence
+from mechid.studies.steppers import MACHINES, Machine, convergence
 
 STEPPERS = {
     "variational": Variational,
@@ -21,14 +22,28 @@ STEPPERS = {
     "bdf2": lambda dt: BDF(dt, order=2),
     "trapezoidal": lambda dt: Variational(dt, rule="trapezoidal"),
     "bdf3": lambda dt: BDF(dt, order=3),
+    "midpoint": OneStep,
+    "one-step trapezoidal": lambda dt: OneStep(dt, rule="trapezoidal"),
 }
 EVERYWHERE = ("variational", "spook", "bdf2")
-CELLS = [
-    pytest.param(m, s, id=f"{m}-{s}", marks=pytest.mark.xdist_group(f"{m}"))
-    for m in MACHINES
-    for s in STEPPERS
-    if s in EVERYWHERE or m == "four-bar"
+IN_SYMBOLS = {
+    "cart in symbols": lambda: Machine(
+        cart_pendulum(), np.array([0.1, 1.2]), np.array([0.2, -1.0]), np.array([0.7]), 0.01, 0.5
+    ),
+    "bob": lambda: Machine(hanging(), np.array([0.3, -0.4]), np.array([0.8, 0.6]), np.zeros(0), 0.01, 0.5),
+    "sleigh": lambda: Machine(
+        sleigh(), np.array([0.1, 0.2, 0.0]), np.array([1.0, 0.0, 0.5]), np.zeros(0), 0.01, 0.5
+    ),
+}
+"""mechanisms in symbols: without constraints, with one on coordinates, with one on rates"""
+ALL_MACHINES = {**MACHINES, **IN_SYMBOLS}
+PAIRS = [
+    *((m, s) for m in MACHINES for s in STEPPERS if s in EVERYWHERE or m == "four-bar"),
+    *(("cart in symbols", s) for s in ("variational", "spook", "bdf3", "midpoint")),
+    *(("bob", s) for s in ("trapezoidal", "spook", "bdf2", "midpoint", "one-step trapezoidal")),
+    *(("sleigh", s) for s in ("spook", "bdf2", "midpoint", "one-step trapezoidal")),
 ]
+CELLS = [pytest.param(m, s, id=f"{m}-{s}", marks=pytest.mark.xdist_group(f"{m}")) for m, s in PAIRS]
 every_cell = pytest.mark.parametrize(("machine", "stepper"), CELLS)
 
 
@@ -58,7 +73,7 @@ def runs():
 
     def get(machine: str, stepper: str):
         if (machine, stepper) not in made:
-            at = MACHINES[machine]()
+            at = ALL_MACHINES[machine]()
             made[machine, stepper] = (
                 at,
                 simulate(at.mechanism, STEPPERS[stepper](at.dt), 6, q=at.q, v=at.v, inputs=at.u),
@@ -91,7 +106,7 @@ def test_linearize_equals_differences_of_the_residual(runs, machine, stepper):
     at, run = runs(machine, stepper)
     method, model = run.stepper, run.model
     xs, z, u, t, k = _window(run, 5)
-    low = Lowering(at.mechanism)
+    low = at.mechanism.lowered()
     rng = np.random.default_rng(3)
     direction = rng.normal(size=low.values.size) * (low.values != 0.0)
     step = 1e-5
@@ -183,6 +198,11 @@ def test_rows_say_what_may_be_softened():
     assert kinds["variational"].count(RowKind.HARD) == 2
     assert kinds["bdf2"].count(RowKind.DYNAMIC) == 3
     assert kinds["spook"].count(RowKind.DYNAMIC) == 18
+    assert kinds["midpoint"].count(RowKind.DYNAMIC) == 3
+    assert kinds["midpoint"].count(RowKind.HARD) == 4  # in coordinates and in rates
+    rolling = sleigh().lower()
+    for make in (OneStep(0.01), BDF(0.01)):
+        assert make.rows(rolling).count(RowKind.HARD) == 1
 
 
 @pytest.mark.parametrize("machine", [pytest.param(m, marks=pytest.mark.xdist_group(m)) for m in MACHINES])
@@ -192,3 +212,45 @@ def test_all_steppers_converge_to_one_motion(machine):
         print(machine, row.stepper, row.errors, row.orders)
         assert row.orders[-1] > row.expected - 0.25, row
         assert row.errors[-1] < 0.03, row
+
+
+# Coefficients of BDF
+
+
+def backward_differences(order):
+    """Newest first, from Σ (1/j) ∇ʲ: the slope at the end of the polynomial through the last values."""
+    found = np.zeros(order + 1)
+    for j in range(1, order + 1):
+        found[: j + 1] += (np.poly1d([-1.0, 1.0]) ** j).coeffs[::-1] / j
+    return found
+
+
+@pytest.mark.parametrize("order", range(1, 8))
+def test_bdf_is_zero_stable_up_to_order_six(order):
+    """Roots of Σ α_ℓ z^(k − ℓ): a single one at 1, all others within the circle; of order seven some are not."""
+    alpha = backward_differences(order)
+    if order <= 6:
+        assert alpha == pytest.approx(np.array(ALPHA[order - 1]), rel=1e-14)
+    roots = np.roots(alpha)
+    sizes = np.sort(np.abs(roots))
+    assert np.abs(roots - 1.0).min() < 1e-7
+    if order == 7:
+        assert sizes[-1] > 1.02
+    else:
+        assert sizes[-1] == pytest.approx(1.0, abs=1e-7)
+        assert order == 1 or sizes[-2] < 0.9
+
+
+def test_bdf_begins_with_lower_orders():
+    """Step k uses the formula of order k + 1 until there are enough states, over the newest of them."""
+    bdf = BDF(0.01, order=4)
+    for k in range(7):
+        used = min(k + 1, 4)
+        alpha = np.asarray(bdf.coefficients(jnp.asarray(k)))
+        assert alpha.shape == (5,)
+        assert np.all(alpha[: 4 - used] == 0.0)
+        assert alpha[4 - used :][::-1] == pytest.approx(backward_differences(used))
+        # exact for polynomials of its order, at the newest of the times −4, …, 0
+        t = np.arange(-4.0, 1.0)
+        for power in range(used + 1):
+            assert alpha @ t**power == pytest.approx(float(power == 1), abs=1e-12)

@@ -8,7 +8,7 @@ from scipy.integrate import solve_ivp
 
 from mechid import BDF, Mechanism, Spook, Variational, assemble, project_rates, simulate
 from mechid.dynamics import march
-from mechid.dynamics.bdf import State
+from mechid.dynamics.rates import State
 from mechid.studies import mechanisms
 from mechid.studies.drift import METHODS, explicit
 

@@ -139,11 +139,12 @@ def held(hold, time, values, *, dt=0.1, end=0.4):
 
 
 def test_holds_of_a_ramp():
-    """u = 10 t, sampled at the steps: its start, middle and mean in each step."""
+    """u = 10 t, sampled at the steps: its start, middle, mean and end in each step."""
     time = 0.1 * np.arange(5)
     assert held("zero-order", time, 10 * time) == pytest.approx(np.array([0.0, 1.0, 2.0, 3.0]))
     assert held("midpoint", time, 10 * time) == pytest.approx(np.array([0.5, 1.5, 2.5, 3.5]))
     assert held("mean", time, 10 * time) == pytest.approx(np.array([0.5, 1.5, 2.5, 3.5]))
+    assert held("end", time, 10 * time) == pytest.approx(np.array([1.0, 2.0, 3.0, 4.0]))
 
 
 def test_holds_of_a_finer_signal():
@@ -153,6 +154,7 @@ def test_holds_of_a_finer_signal():
     assert held("zero-order", time, teeth) == pytest.approx(np.zeros(4))
     assert held("midpoint", time, teeth) == pytest.approx(np.full(4, 8.0))
     assert held("mean", time, teeth) == pytest.approx(np.full(4, 4.0))
+    assert held("end", time, teeth) == pytest.approx(np.zeros(4))
 
 
 def test_holds_of_samples_between_steps():
@@ -161,6 +163,8 @@ def test_holds_of_samples_between_steps():
     values = np.arange(6.0)
     assert held("zero-order", time, values) == pytest.approx(np.array([0.0, 1.0, 2.0, 3.0]))
     assert held("midpoint", time, values) == pytest.approx(np.array([1.0, 2.0, 3.0, 4.0]))
+    # at 0.1 it has risen from 0.5 to 1.5
+    assert held("end", time, values) == pytest.approx(np.array([1.5, 2.5, 3.5, 4.5]))
     # from 0 to 0.1 it rises from 0.5 to 1.5
     assert held("mean", time, values) == pytest.approx(np.array([1.0, 2.0, 3.0, 4.0]))
 
@@ -169,6 +173,7 @@ def test_a_missing_input_sample_is_bridged_by_the_one_before():
     time, values = 0.1 * np.arange(5), np.array([0.0, 1.0, np.nan, 3.0, 4.0])
     assert held("zero-order", time, values) == pytest.approx(np.array([0.0, 1.0, 1.0, 3.0]))
     assert held("midpoint", time, values) == pytest.approx(np.array([0.5, 1.5, 2.5, 3.5]))
+    assert held("end", time, values) == pytest.approx(np.array([1.0, 2.0, 3.0, 4.0]))
 
 
 def test_one_value_held_and_absent_inputs():

@@ -237,7 +237,7 @@ REFUSED = {
     ),
     "hold": (
         lambda: experiment(hold="linear"),
-        "The hold of experiment 'run' is 'linear'; valid: zero-order, midpoint, mean.",
+        "The hold of experiment 'run' is 'linear'; valid: zero-order, midpoint, mean, end.",
     ),
     "terminal weight": (
         lambda: experiment(terminal_weight=-1),
@@ -282,7 +282,7 @@ REFUSED = {
     "mechanism": (lambda: found_with(mechanism=3), "An estimation needs a Mechanism, not 3."),
     "stepper": (
         lambda: found_with(stepper=0.01),
-        "An estimation needs a stepper (Variational, Spook or BDF), not 0.01.",
+        "An estimation needs a stepper (Variational, Spook, BDF or OneStep), not 0.01.",
     ),
     "free by name": (
         lambda: found_with(free="rod.mass"),

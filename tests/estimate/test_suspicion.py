@@ -16,7 +16,7 @@ from mechid.estimate.simulation_error import simulation_error
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
 from mechid.estimate.suspicion import before, outliers
 from mechid.reference import reference_folder
-from mechid.studies import mechanisms
+from mechid.studies import furuta_qube, mechanisms
 
 pytestmark = pytest.mark.xdist_group("suspicion")
 
@@ -120,6 +120,13 @@ def test_a_stuck_encoder_is_told_with_its_times(swing):
 def test_a_machine_at_rest_is_not_stuck(swing):
     angle, rate = (broken(x, slice(130, 170), x[130]) for x in swing)
     assert not told(experiment(angle, broken(TORQUE, slice(130, 170), TORQUE[130]), rate))
+
+
+def test_a_sensor_that_never_moves_beside_one_that_does_is_told(swing):
+    (note,) = told(experiment(np.full(N + 1, 0.3), rate=swing[1]))
+    assert note.startswith(
+        "Channel 'q' of experiment 'swing' shows one value throughout, 0.3 rad, while 'qd' moves"
+    )
 
 
 def test_an_input_that_saturates_is_told(swing):
@@ -270,3 +277,18 @@ def test_a_swapped_torque_of_a_real_pendulum_is_told():
     assert found[0] == []
     (note,) = found[1]
     assert "the sign of channel 'position' or of input channel 'torque' swapped" in note
+
+
+@pytest.mark.slow
+def test_a_swapped_angle_from_which_parameters_ran_away_is_told():
+    """The QUBE: an inertia that grew without bound does not come back when the sign is turned; its start does."""
+    folder = reference_folder() / "data" / "qube_furuta"
+    if not folder.is_dir():
+        pytest.skip(f"needs the logs in {folder}")
+    log = furuta_qube.recording(folder / "chirp_pos_0.csv", 8.0).scaled("alpha", -1.0)
+    names = ("J_Azz", "J_Byy", "K", "k_cable", "theta_cable", "delay", "b1", "b2")
+    free = furuta_qube.freed(furuta_qube.qube("viscous"), names, furuta_qube.STARTS)
+    fit = simulation_error(
+        free.mechanism, Variational(0.004, forces="balanced"), furuta_qube.experiment(log), free
+    )
+    assert any("with the sign of channel 'alpha' swapped" in note for note in fit.notes)

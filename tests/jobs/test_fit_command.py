@@ -215,7 +215,7 @@ def test_a_checkpoint_of_other_unknowns_is_refused(short, tmp_path):
 
 
 def test_a_model_that_cannot_be_written_is_told(short, tmp_path, monkeypatch):
-    def refuse(*_):
+    def refuse(*_, **__):
         raise MechidError("A URDF file has no place for that.")
 
     monkeypatch.setattr(job, "write_mechanism", refuse)
@@ -223,6 +223,20 @@ def test_a_model_that_cannot_be_written_is_told(short, tmp_path, monkeypatch):
     assert done.code == 0
     assert done.out.startswith("The identified model is not written: A URDF file has no place for that.\n")
     assert {p.name for p in (tmp_path / "arm").iterdir()} == FILES - {"arm-identified.urdf"}
+
+
+def test_a_late_input_is_told_with_its_std_and_left_out_of_the_file(tmp_path):
+    """The arm's torques act when they are logged; the file holds all else that was found."""
+    late = ["--set", 'parameters."shoulder.torque.delay".bounds=[0, 0.1]', "--set", "delays.elbow=1e-4"]
+    done = fit(*SHORT, *late, "--out", tmp_path / "arm", "--no-plot")
+    assert done.code == 0
+    found = json.loads((tmp_path / "arm" / "fit.json").read_text())["parameters"]["shoulder.torque.delay"]
+    assert found["unit"] == "s"
+    assert 0.0 <= found["value"] < 5e-4
+    assert 0.0 < found["std"] < 5e-4
+    assert "shoulder.torque.delay" in done.out
+    assert "arm-identified.urdf has no place for how late inputs act: " in " ".join(done.out.split())
+    assert {p.name for p in (tmp_path / "arm").iterdir()} == FILES
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, RuntimeError])

@@ -45,8 +45,8 @@ start = {q = {hinge = "q"}, q_std = "free"}
 "hinge.damping" = {start = 0.2, bounds = [0, 5]}
 """
 TOP = (
-    "Valid: model, actuators, estimator, state_error_weight, method, segments, out, stepper, solver, log, "
-    "parameters, limit."
+    "Valid: model, actuators, delays, estimator, state_error_weight, method, segments, out, stepper, solver, log, "
+    "parameters, … (13 in all)."
 )
 
 
@@ -76,8 +76,9 @@ MISTAKES = [
         1,
         'modell = "pendulum.urdf"',
         1,
-        "There is no key of the study named 'modell'. Did you mean model or method? Valid: model, actuators, "
-        "estimator, state_error_weight, method, segments, out, stepper, solver, log, parameters, limit.",
+        "There is no key of the study named 'modell'. Did you mean model or method or delays? Valid: "
+        "model, actuators, delays, estimator, state_error_weight, method, segments, out, stepper, solver, log, "
+        "parameters, … (13 in all).",
     ),
     (1, "model = 3", 1, "'model' must be a text, not 3."),
     (
@@ -97,6 +98,13 @@ MISTAKES = [
     ),
     (
         2,
+        "delays = {hinje = 0.01}",
+        2,
+        "There is no input named 'hinje'. Valid: hinge.torque.",
+    ),
+    (2, "delays = {hinge = true}", 2, "'hinge' must be a number, not true."),
+    (
+        2,
         'estimator = "simulation"',
         2,
         "There is no estimator named 'simulation'. Did you mean simulation-error? Valid: simulation-error, "
@@ -109,7 +117,8 @@ MISTAKES = [
         "[steper]",
         3,
         "There is no key of the study named 'steper'. Did you mean stepper or solver? Valid: model, "
-        "actuators, estimator, state_error_weight, method, segments, out, stepper, solver, log, parameters, limit.",
+        "actuators, delays, estimator, state_error_weight, method, segments, out, stepper, solver, log, "
+        "parameters, … (13 in all).",
     ),
     (4, 'dt = "0.01"', 4, "'dt' must be a number > 0, not '0.01'."),
     (4, "dt = 0", 4, "'dt' must be a number > 0, not 0."),
@@ -119,7 +128,7 @@ MISTAKES = [
         'dt = 0.01\nkind = "bdf7"',
         5,
         "There is no stepper named 'bdf7'. Did you mean bdf6 or bdf5 or bdf4? Valid: variational, bdf1, "
-        "bdf2, bdf3, bdf4, bdf5, bdf6, spook.",
+        "bdf2, bdf3, bdf4, bdf5, bdf6, spook, midpoint, trapezoidal.",
     ),
     (4, 'kind = "bdf2"', 3, "[stepper] needs the key 'dt'."),
     (
@@ -133,14 +142,21 @@ MISTAKES = [
         'dt = 0.01\nkind = "spook"\nrule = "midpoint"',
         6,
         "A spook stepper has no key 'rule'; valid: kind, dt, compliance, rotational_compliance, "
-        "relaxation_time.",
+        "relaxation_time, rotational_relaxation_time, constraints.",
+    ),
+    (
+        4,
+        'dt = 0.01\nkind = "spook"\nconstraints.hing.compliance = 1e-4',
+        3,
+        "There is no constraint (of Spook) named 'hing'. Did you mean hinge? Valid: hinge.",
     ),
     (
         4,
         "dt = 0.01\norder = 2",
         5,
         "There is no key of [stepper] named 'order'. Did you mean forces? Valid: kind, dt, rule, forces, "
-        "absolute_tolerance, relative_tolerance, compliance, rotational_compliance, relaxation_time.",
+        "absolute_tolerance, relative_tolerance, compliance, rotational_compliance, relaxation_time, "
+        "rotational_relaxation_time, constraints.",
     ),
     (4, "dt = true", 4, "'dt' must be a number > 0, not true."),
     (4, "dt = 0.2", 9, "Log 'run' takes 0.3 s, less than two steps of dt = 0.2 s: take a smaller dt."),
@@ -240,7 +256,7 @@ MISTAKES = [
         10,
         'file = "run.csv"\nhold = "linear"',
         11,
-        "There is no hold named 'linear'. Valid: zero-order, midpoint, mean.",
+        "There is no hold named 'linear'. Valid: zero-order, midpoint, mean, end.",
     ),
     (
         10,
@@ -336,7 +352,7 @@ MISTAKES = [
         12,
         'measured = [{channels = "q"}]',
         12,
-        "A measurement needs one of joint, velocity, force, position, frame_velocity, pose, reaction; "
+        "A measurement needs one of joint, velocity, force, position, frame_velocity, pose, reaction, output; "
         "here is none.",
     ),
     (12, 'measured = [{joint = "hinge"}]', 12, "'measured' needs the key 'channels'."),
@@ -377,7 +393,7 @@ MISTAKES = [
         12,
         'measured = [{joint = "hinge", velocity = "hinge", channels = "q"}]',
         12,
-        "A measurement needs one of joint, velocity, force, position, frame_velocity, pose, reaction; "
+        "A measurement needs one of joint, velocity, force, position, frame_velocity, pose, reaction, output; "
         "here is joint and velocity.",
     ),
     (
@@ -391,7 +407,7 @@ MISTAKES = [
         'measured = [{joints = "hinge", channels = "q"}]',
         12,
         "There is no key of 'measured' named 'joints'. Did you mean joint? Valid: joint, velocity, force,"
-        " position, frame_velocity, pose, reaction, channels, std, covariance.",
+        " position, frame_velocity, pose, reaction, output, channels, std, covariance.",
     ),
     (
         13,
@@ -449,7 +465,8 @@ MISTAKES = [
         "[parameter]",
         15,
         "There is no key of the study named 'parameter'. Did you mean parameters? Valid: model, "
-        "actuators, estimator, state_error_weight, method, segments, out, stepper, solver, log, parameters, limit.",
+        "actuators, delays, estimator, state_error_weight, method, segments, out, stepper, solver, log, "
+        "parameters, … (13 in all).",
     ),
     (16, "", 15, 'No parameter is free: name at least one, "elbow.damping" = {start = 0.1}.'),
     (
@@ -697,6 +714,16 @@ def test_everything_that_a_study_can_say(folder):
     assert study.free.units[-2] == "N·m·s/rad"
     assert study.free.priors[1][-1] == 0.01
     assert study.free.limits == (({"c": 1.0, "gravity.z": 1.0}, 1.0),)
+
+
+def test_a_delay_is_known_or_free(folder):
+    study = read_study(folder / "study.toml", ["delays.hinge=0.02"])
+    assert study.mechanism.delays == {"hinge.torque": 0.02}
+    change = 'parameters."hinge.torque.delay"={start=0.003, bounds=[0, 0.1], prior=[0.0, 0.01]}'
+    free = read_study(folder / "study.toml", ["delays.hinge=0.02", change]).free
+    assert (free.names[-1], free.units[-1]) == ("hinge.torque.delay", "s")
+    assert free.late_inputs == ("hinge.torque",)
+    assert free.apply(free.theta0).delays == {"hinge.torque": 0.003}
 
 
 def test_what_is_left_out_has_defaults(folder):

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from mechid.data.log import Channel
 from mechid.dynamics.simulate import simulate
 from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError
+from mechid.estimate import samples
 from mechid.model.geometry import rotation_about
 from mechid.studies import furuta_qube, furuta_real
 from mechid.studies.furuta_qube import NOMINAL, freed, qube
@@ -25,7 +25,7 @@ def logs(reference):
 
 def moved(values, steps=150, q=(0.3, 1.0)):
     free = freed(qube("viscous"), list(values), values)
-    volts = np.zeros((steps, 2))
+    volts = np.zeros((steps, 1))
     volts[: steps // 2, 0] = 1.0
     return simulate(free.apply(free.theta0), Variational(0.004), steps, q=q, inputs=volts)
 
@@ -58,18 +58,15 @@ def test_logs_must_be_left_to_validate_with(logs, tmp_path):
         run_study("furuta", quick=True, changes=["data=real", "logs=99"], as_json=False, out=tmp_path)
 
 
-def test_a_late_voltage_is_the_same_voltage_later():
-    """Its integral over a step is that of the held voltage, to second order in a sample; its slope is du/dt."""
-    t = 0.004 * np.arange(250)
-    u = Channel(t, np.sin(2 * np.pi * 3 * t), "V")
-    both = furuta_qube.late(u, 0.007)
-    at = np.linspace(0.1, 0.9, 50)
-    later = np.interp(at, both["u"].time, both["u"].values)
-    # a voltage held for a sample is that of half a sample before, on average
-    assert np.allclose(later, np.sin(2 * np.pi * 3 * (at - 0.009)), atol=2e-3)
-    slope = np.interp(at, both["slope"].time, both["slope"].values)
-    assert np.allclose(slope, 6 * np.pi * np.cos(2 * np.pi * 3 * (at - 0.009)), atol=0.1)
-    assert np.all(both["u"].values[both["u"].time < 0.007] == 0.0)
+def test_no_voltage_before_a_log(logs):
+    """A log begins with the first voltage: as long as none has come, none acts."""
+    log = furuta_qube.recording(furuta_qube.recordings()["chirp_pos"][0], np.inf)
+    e = furuta_qube.experiment(log)
+    grid = samples.grid(e, Variational(0.002))
+    acting = samples.inputs(e, qube("viscous").delayed("motor", 0.005), grid)[:, 0]
+    assert log["theta"].time[0] == grid.t[0] == 0.0
+    assert log["u"].values[1] == 1.5
+    assert acting[:4] == pytest.approx([0.0, 0.0, 0.75, 1.5])
 
 
 def test_the_arm_turns_as_its_equation_says():
@@ -78,7 +75,7 @@ def test_the_arm_turns_as_its_equation_says():
     J = NOMINAL["J_Byy"] + size.mass_pendulum * size.com_pendulum**2
     coupling = size.mass_pendulum * size.arm * size.com_pendulum
     felt = NOMINAL["J_Azz"] + size.J_Bxx + size.mass_pendulum * size.arm**2 - coupling**2 / J
-    run = simulate(qube("viscous"), Variational(1e-5, forces="balanced"), 100, inputs=np.array([1.0, 0.0]))
+    run = simulate(qube("viscous"), Variational(1e-5, forces="balanced"), 100, inputs=np.array([1.0]))
     theta = 0.5 * NOMINAL["K"] / felt * run.t[-1] ** 2
     assert np.isclose(run.q[-1, 0], theta, rtol=2e-3)
     # pushed forward, the pendulum stays behind
@@ -113,7 +110,7 @@ def test_dry_friction_that_hardly_shows_is_found_to_be_so(logs):
     stepper = Variational(0.004, forces="balanced")
     setup = furuta_real.Setup(stepper, fitted, [], furuta_real.weights(stepper, 3e-6, 3e-7))
     names = (*furuta_real.SHOWING, "b1", "b2", "mu1", "mu2")
-    fit = furuta_real.fitted(setup, names, "dry", NOMINAL, 0.005, marginal=False).fit
+    fit = furuta_real.fitted(setup, names, "dry", NOMINAL, marginal=False)
     assert fit.converged, fit.outcome
     # a step of the encoder in a sample is 0.8 rad/s: what friction does below is not seen
     assert fit.parameters["mu1"].value < 3 * fit.parameters["mu1"].std

@@ -42,6 +42,10 @@ STEADY = 0.4
 """of the way beside a held value: what lies in the nearer half. 1/2 at constant speed, 1/4 when coming to rest"""
 JUMP = 5.0
 """times the largest usual step from sample to sample"""
+AROUND = 50
+"""samples on either side of a held value, at least, by which the speed of a channel is known there"""
+TURN = 0.02
+"""of a full turn: how near to one a jump is that is an angle read within ±π"""
 SLOWER = 4.0
 """times as long as other values are held in a row"""
 MOST = 5
@@ -157,16 +161,11 @@ def stuck(channel: Channel) -> tuple[Stuck, ...]:
     for first, last in held:
         if last - first + 1 < least:
             continue
-        ends = last == len(x) - 1
-        jumps = _jumps(x, first, -1, pace), not ends and _jumps(x, last, 1, pace)
-        if abs(x[first]) <= pace.least:
-            told = all(jumps)  # a rate of nothing is rest, a channel that drops to nothing is not
-        elif any(jumps):
-            sides = [(first, -1, jumps[0])] if ends else [(first, -1, jumps[0]), (last, 1, jumps[1])]
-            told = all(jump or _moves(x, at, way, pace) for at, way, jump in sides)
-        else:
-            told = _cut(x, first, -1, pace) and (ends or _cut(x, last, 1, pace))
-        if told:
+        # a chirp is slow at first: what is a jump there is none where it is fast
+        around = max(last - first + 1, AROUND)
+        near = _pace(x[max(first - around, 0) : first], x[last + 1 : last + 1 + around])
+        if _sticks(x, first, last, pace) or _sticks(x, first, last, near, only_jumps=True):
+            ends = last == len(x) - 1
             found.append(Stuck(float(x[first]), float(time[first]), float(time[last]), ends))
     return tuple(found) if len(found) <= MOST else ()
 
@@ -219,7 +218,7 @@ def _held(x: np.ndarray, least: int = 2) -> list[tuple[int, int]]:
 def _resolution(x: np.ndarray) -> float:
     """The smallest step of a channel that is not rounding."""
     steps = np.abs(np.diff(x))
-    steps = steps[steps > 1e-9 * max(float(np.ptp(x)), 1e-300)]
+    steps = steps[steps > 1e-9 * max(float(np.ptp(x)), 1e-300)] if len(x) else steps
     return float(np.quantile(steps, 0.05)) if len(steps) else 0.0
 
 
@@ -253,12 +252,16 @@ class _Pace:
         return int(np.clip(np.ceil(2.0 * COUNTS * self.least / max(self.usual, 1e-300)), 4, 1000))
 
 
-def _pace(x: np.ndarray) -> _Pace:
-    steps = np.abs(np.diff(x))
+def _pace(*parts: np.ndarray) -> _Pace:
+    """Of a channel, or of parts of it."""
+    x = max(parts, key=len)
+    steps = np.concatenate([np.abs(np.diff(part)) for part in parts])
     moving = steps[steps > 0.0]
     most = float(np.quantile(moving, 0.98)) if len(moving) else 0.0
     # second differences of white noise of std 1 have a std of √6
-    bends = np.abs(np.diff(x, 2))[(steps[1:] > 0.0) & (steps[:-1] > 0.0)]
+    both = [(np.diff(part[:-1]) != 0.0) & (np.diff(part[1:]) != 0.0) for part in parts if len(part) > 2]
+    bends = [np.abs(np.diff(part, 2)) for part in parts if len(part) > 2]
+    bends = np.concatenate([np.zeros(0), *(b[chosen] for b, chosen in zip(bends, both, strict=True))])
     noise = float(np.median(bends)) / (0.6745 * np.sqrt(6.0)) if len(bends) else 0.0
     usual = float(np.sqrt(np.mean(moving[moving <= most] ** 2))) if len(moving) else 0.0
     return _Pace(max(_resolution(x), noise), usual, most)
@@ -272,7 +275,9 @@ def _side(x: np.ndarray, at: int, way: int, count: int) -> np.ndarray:
 
 def _jumps(x: np.ndarray, at: int, way: int, pace: _Pace) -> bool:
     side = _side(x, at, way, 1)
-    return len(side) > 0 and bool(abs(side[1] - side[0]) > JUMP * pace.most)
+    step = abs(side[1] - side[0]) if len(side) else 0.0
+    turns = abs(step / (2.0 * np.pi) - 1.0) < TURN
+    return bool(step > JUMP * max(pace.most, pace.least) and step > 0.0 and not turns)
 
 
 def _moves(x: np.ndarray, at: int, way: int, pace: _Pace) -> bool:
@@ -288,6 +293,18 @@ def _cut(x: np.ndarray, at: int, way: int, pace: _Pace) -> bool:
         return False
     whole, near = abs(side[-1] - side[0]), abs(side[pace.window // 2] - side[0])
     return bool(near >= STEADY * whole and whole >= BRISK * pace.usual * pace.window)
+
+
+def _sticks(x: np.ndarray, first: int, last: int, pace: _Pace, *, only_jumps: bool = False) -> bool:
+    """Whether a held value was entered and left by a jump or at speed."""
+    ends = last == len(x) - 1
+    jumps = _jumps(x, first, -1, pace), not ends and _jumps(x, last, 1, pace)
+    if abs(x[first]) <= pace.least:
+        return all(jumps)  # a rate of nothing is rest, a channel that drops to nothing is not
+    if any(jumps):
+        sides = [(first, -1, jumps[0])] if ends else [(first, -1, jumps[0]), (last, 1, jumps[1])]
+        return all(jump or _moves(x, at, way, pace) for at, way, jump in sides)
+    return not only_jumps and _cut(x, first, -1, pace) and (ends or _cut(x, last, 1, pace))
 
 
 def _varied(x: np.ndarray, at: int, way: int) -> bool:

@@ -4,26 +4,29 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from mechid.compile import jit
-from mechid.dynamics.lowering import lower
-from mechid.dynamics.model import TreeModel
+from mechid.dynamics.model import Model
+from mechid.dynamics.stepper import held
 from mechid.errors import MechidError
 from mechid.model import closures
 from mechid.model.geometry import Array
-from mechid.model.mechanism import Mechanism
+from mechid.model.system import System
 
 CLOSED = 1e-10
 """m or rad: what counts as closed"""
 
 _constraint = jit(lambda model, q, u: model.constraint(q, u), once=True)
+_rolling = jit(lambda model, q, v, t: model.rolling(q, v, t), once=True)
 
 
 def assemble(
-    mechanism: Mechanism,
+    mechanism: System,
     guess: dict[str, float] | ArrayLike | None = None,
     *,
     hold: Sequence[str] | str = (),
@@ -43,31 +46,33 @@ def assemble(
     # frames first by coinciding points, which has no turned-over solutions, then by their own rows
     for stage in (_by_points(mechanism), mechanism):
         if stage is not None:
-            q = _project(stage, lower(stage), q, free)
+            q = _project(stage, stage.lower(), q, free)
     _check_closed(mechanism, q, hold)
     return q
 
 
 def project_rates(
-    mechanism: Mechanism,
+    mechanism: System,
     q: ArrayLike,
     rates: dict[str, float] | ArrayLike | None,
     *,
     hold: Sequence[str] | str = (),
 ) -> Array:
-    """Rates near the given ones that keep all loops closed at q; those named in `hold` are kept."""
+    """Rates near the given ones that keep all loops closed at q, and wheels rolling; those in `hold` are kept."""
     hold = _names(hold)
     for name in hold:
         mechanism.coordinate(name)
     v = mechanism.coordinate_vector(rates, "The rate of coordinate")
     q = mechanism.coordinate_vector(q, "The coordinate")  # type: ignore[arg-type]
-    slope = constraint_rows(mechanism, lower(mechanism), q)[1][: _undriven(mechanism)]
+    model = mechanism.lower()
+    slope = constraint_rows(mechanism, model, q)[1][: _undriven(mechanism)]
+    opening, slope = _opening(model, slope, q, v, 0.0)
     free = np.array([c.name not in hold for c in mechanism.coordinates])
-    v = v.copy()
-    v[free] -= np.linalg.pinv(slope[:, free]) @ (slope @ v)
-    left = np.abs(slope @ v)
+    change = np.zeros_like(v)
+    change[free] = -np.linalg.pinv(slope[:, free]) @ opening
+    v, left = v + change, np.abs(opening + slope @ change)
     if left.max(initial=0.0) > 1e-9 * max(1.0, np.abs(v).max(initial=0.0)):
-        row = mechanism.constraint_names[int(left.argmax())].split("[")[0]
+        row = _rate_names(mechanism)[int(left.argmax())].split("[")[0]
         raise MechidError(
             f"No rates with {', '.join(hold)} held keep '{row}' closed: it opens at {left.max():.3g} m/s or rad/s."
         )
@@ -82,16 +87,19 @@ def _names(hold: Sequence[str] | str) -> Sequence[str]:
     return list(hold)
 
 
-def check_start(mechanism: Mechanism, closure: Array, slope: Array, v: Array) -> None:
+def check_start(
+    mechanism: System, model: Model, closure: Array, slope: Array, q: Array, v: Array, t: float
+) -> None:
     """Refuse a start that leaves a loop open or tears it apart: closures h, their slope Dh and the rates."""
-    rates = slope[: _undriven(mechanism)] @ v
+    rates, _ = _opening(model, slope[: _undriven(mechanism)], q, v, t)
     for what, values, unit, allowed, remedy in (
         ("leave", closure, "m or rad", 1e-6, "assemble(…)"),
         ("open", rates, "m/s or rad/s", 1e-6 * max(1.0, np.abs(v).max(initial=0)), "project_rates(…)"),
     ):
         if len(values) and np.abs(values).max() > allowed:
             worst = int(np.abs(values).argmax())
-            row = mechanism.constraint_names[worst].split("[")[0]
+            names = mechanism.constraint_names if what == "leave" else _rate_names(mechanism)
+            row = names[worst].split("[")[0]
             raise MechidError(
                 f"The initial {'coordinates' if what == 'leave' else 'rates'} {what} '{row}' "
                 f"{'open by' if what == 'leave' else 'at'} {abs(values[worst]):.3g} {unit}: "
@@ -99,18 +107,57 @@ def check_start(mechanism: Mechanism, closure: Array, slope: Array, v: Array) ->
             )
 
 
-def _undriven(mechanism: Mechanism) -> int:
+def _opening(model: Model, slope: Array, q: Array, v: Array, t: float) -> tuple[Array, Array]:
+    """What must vanish of rates, and its slope by them: loops with this slope, then rolling."""
+    if not model.nr:
+        return slope @ v, slope
+    rolling, along = map(np.asarray, _rolling(model, q, v, t))
+    return np.concatenate([slope @ v, rolling]), np.concatenate([slope, along])
+
+
+def _rate_names(mechanism: System) -> tuple[str, ...]:
+    return (*mechanism.constraint_names[: _undriven(mechanism)], *mechanism.rolling_names)
+
+
+def check_inertia(mechanism: System, model: Model, q: Array, v: Array, t: float) -> None:
+    """Refuse a start where equations that were written down do not tell all accelerations.
+
+    Bodies have inertia by themselves, or are looked at where a step fails; formulas can be mistaken.
+    """
+    if mechanism.bodies:
+        return
+    M, slope = map(np.asarray, _inertia(model, q, v, np.zeros(model.nu), t))
+    rows = len(slope)
+    K = np.block([[M, slope.T], [slope, np.zeros((rows, rows))]])
+    size = np.sqrt(np.maximum(np.abs(K).max(axis=1), 1e-300))
+    _, values, right = np.linalg.svd(K / np.outer(size, size))
+    if not np.all(np.isfinite(K)) or values[-1] < 1e-12 * values[0]:
+        worst = int(np.abs(right[-1, : len(M)]).argmax()) if np.all(np.isfinite(K)) else 0
+        what = "mass matrix" if not rows else "mass matrix with the constraints"
+        raise MechidError(
+            f"The {what} of '{mechanism.name}' is singular at the start: the equations do not tell the "
+            f"acceleration of '{mechanism.coordinate_names[worst]}' there; check them, the parameters' values and "
+            "the start."
+        )
+
+
+@partial(jit, once=True)
+def _inertia(model: Model, q: Array, v: Array, u: Array, t: float) -> tuple[Any, Any]:
+    return model.mass_matrix(q), held(model, q, v, u, t)[1]  # type: ignore[arg-type]
+
+
+def _undriven(mechanism: System) -> int:
     return len(mechanism.constraint_names) - len(mechanism.drives)
 
 
-def constraint_rows(mechanism: Mechanism, model: TreeModel, q: Array) -> tuple[Array, Array]:
+def constraint_rows(mechanism: System, model: Model, q: Array) -> tuple[Array, Array]:
     """Closures and their slopes, driven rows satisfied."""
     u = with_driven(mechanism, np.zeros(len(mechanism.input_names)), q)
     h, slope = _constraint(model, q, u)
     return np.asarray(h), np.asarray(slope)
 
 
-def with_driven(mechanism: Mechanism, u: Array, q: Array) -> Array:
+def with_driven(mechanism: System, u: Array, q: Array) -> Array:
     """Inputs whose drives stand where the coordinates are."""
     u = np.array(u, dtype=float)
     for d in mechanism.drives:
@@ -118,7 +165,7 @@ def with_driven(mechanism: Mechanism, u: Array, q: Array) -> Array:
     return u
 
 
-def _by_points(mechanism: Mechanism) -> Mechanism | None:
+def _by_points(mechanism: System) -> System | None:
     """The mechanism with its frame closures written as four coinciding points."""
     if not any(loop.kind in ("frame", "point-on-axis") for loop in mechanism.loops):
         return None
@@ -128,10 +175,10 @@ def _by_points(mechanism: Mechanism) -> Mechanism | None:
         else loop
         for loop in mechanism.loops
     )
-    return dataclasses.replace(mechanism, loops=loops)
+    return dataclasses.replace(mechanism, loops=loops)  # type: ignore[type-var]
 
 
-def _project(mechanism: Mechanism, model: TreeModel, q: Array, free: np.ndarray) -> Array:
+def _project(mechanism: System, model: Model, q: Array, free: np.ndarray) -> Array:
     """Damped Gauss–Newton onto the constraint, moving as little as it can."""
     q, damping = q.copy(), 1e-3
     h, slope = constraint_rows(mechanism, model, q)
@@ -153,8 +200,8 @@ def _project(mechanism: Mechanism, model: TreeModel, q: Array, free: np.ndarray)
     return q
 
 
-def _check_closed(mechanism: Mechanism, q: Array, hold: Sequence[str]) -> None:
-    h, _ = constraint_rows(mechanism, lower(mechanism), q)
+def _check_closed(mechanism: System, q: Array, hold: Sequence[str]) -> None:
+    h, _ = constraint_rows(mechanism, mechanism.lower(), q)
     if np.abs(h).max(initial=0.0) <= CLOSED:
         return
     gaps = {gap: size for gap, size in _gaps(mechanism, h).items() if size > CLOSED}
@@ -167,11 +214,12 @@ def _check_closed(mechanism: Mechanism, q: Array, hold: Sequence[str]) -> None:
     )
 
 
-def _gaps(mechanism: Mechanism, h: Array) -> dict[tuple[str, str], float]:
+def _gaps(mechanism: System, h: Array) -> dict[tuple[str, str], float]:
     """How far each loop is open in m and in rad: the length of its rows of that unit."""
     units = [r.unit for loop in mechanism.loops for r in loop.rows]
     joined = [c.coordinate for c in (*mechanism.couplings, *mechanism.drives)]
     units += [mechanism.coordinate(name).unit for name in joined]
+    units = units or ["m or rad"] * len(h)  # constraints in symbols
     gaps: dict[tuple[str, str], float] = {}
     for name, unit, value in zip(mechanism.constraint_names, units, h, strict=True):
         key = (name.split("[")[0], unit)

@@ -13,20 +13,19 @@ from typing import Any
 
 import jax
 
-from mechid.dynamics.lowering import lower
 from mechid.dynamics.march import rollouts_together
 from mechid.dynamics.simulate import Plan, finished, planned, simulate
 from mechid.dynamics.stepper import Stepper
 from mechid.dynamics.trajectory import Trajectory
 from mechid.errors import MechidError, choices, unknown
-from mechid.model.mechanism import Mechanism
+from mechid.model.system import System
 
 ARGUMENTS = ("q", "v", "inputs", "t0", "model")
 """what a run may give: the arguments of `simulate`"""
 
 
 def simulate_batch(
-    mechanism: Mechanism,
+    mechanism: System,
     stepper: Stepper,
     steps: int,
     runs: Sequence[dict[str, Any]],
@@ -48,7 +47,7 @@ def simulate_batch(
                 raise unknown(f"argument (of run {i})", key, ARGUMENTS)
     if workers is not None and workers < 1:
         raise MechidError(f"The number of workers must be ≥ 1, not {workers}.")
-    model = lower(mechanism)
+    model = mechanism.lower()
     filled: list[dict[str, Any]] = [{"model": model} | run for run in runs]
     if jax.default_backend() != "cpu":
         return _together([planned(mechanism, stepper, steps, **run) for run in filled], throw, progress)

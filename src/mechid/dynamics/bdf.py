@@ -2,7 +2,9 @@
 
 D x(t) = (1/h) Σ_ℓ α_ℓ x(t − ℓh). With states (q, v) and a window of `order` past states, one step satisfies
 
-    D q = v,    h (M D v + bias − F) + Dhᵀ λ = 0,    h(q) = 0        at the end of the step.
+    D q = v,    h (M D v + bias − F) + Dhᵀ λ = 0,    h(q) = 0        at the end of the step,
+
+and constraints on rates, c(q, v) = 0 with forces along ∂c/∂v, likewise.
 
 The first steps use as many past states as there are (order 1, 2, …), so a run from rest starts by itself; the
 start limits the global order to 2 unless the first states are given exactly.
@@ -11,7 +13,7 @@ start limits the global order to 2 unless the first states are given exactly.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +24,15 @@ from mechid.dynamics import dry
 from mechid.dynamics.linear import decomposed, solve
 from mechid.dynamics.model import Model
 from mechid.dynamics.newton import Evaluated, Solved, newton
-from mechid.dynamics.stepper import Outcome, RowKind, Stepper, StepResult, extrapolate, refuse_one_sided
+from mechid.dynamics.rates import RateStepper, State
+from mechid.dynamics.stepper import (
+    Outcome,
+    RowKind,
+    StepResult,
+    extrapolate,
+    held,
+    refuse_one_sided,
+)
 from mechid.dynamics.tree import Array, spread
 from mechid.errors import MechidError
 
@@ -37,13 +47,8 @@ ALPHA = (
 """α_ℓ, newest first, for each order"""
 
 
-class State(NamedTuple):
-    q: Array
-    v: Array
-
-
 @dataclass(frozen=True, eq=False)
-class BDF(Stepper):
+class BDF(RateStepper):
     """Backward differentiation of a fixed order with a constant step."""
 
     dt: Any
@@ -54,48 +59,31 @@ class BDF(Stepper):
     relative_tolerance: float = 1e-13
 
     def __post_init__(self) -> None:
-        if not isinstance(self.order, int) or not 1 <= self.order <= len(ALPHA):
+        if (
+            isinstance(self.order, bool)
+            or not isinstance(self.order, int)
+            or not 1 <= self.order <= len(ALPHA)
+        ):
             raise MechidError(f"There is no BDF of order {self.order}; valid: 1, 2, 3, 4, 5, 6.")
 
     @property
     def window(self) -> int:  # type: ignore[override]
         return self.order
 
-    def nx(self, model: Model) -> int:
-        return 2 * model.nq
-
     def nz(self, model: Model) -> int:
-        return model.nc + model.dry.index.shape[0]
+        return model.nc + model.nr + model.dry.index.shape[0]
 
     def rows(self, model: Model) -> tuple[RowKind, ...]:
         n = model.nq
         stuck = (RowKind.FRICTION,) * model.dry.index.shape[0]
-        return (RowKind.KINEMATIC,) * n + (RowKind.DYNAMIC,) * n + (RowKind.HARD,) * model.nc + stuck
+        closed = (RowKind.HARD,) * (model.nc + model.nr)
+        return (RowKind.KINEMATIC,) * n + (RowKind.DYNAMIC,) * n + closed + stuck
 
     def check(self, model: Model, steps: int) -> None:
         super().check(model, steps)
         refuse_one_sided(self, model)
         if np.ndim(self.dt) != 0:
             raise MechidError("BDF needs one constant step size dt; Variational takes varying ones.")
-
-    def initial(self, model: Model, q: Array, v: Array, u: Array, t: Array) -> State:
-        return State(q, v)
-
-    def retract(self, x: State, d: Array) -> State:
-        n = x.q.shape[0]
-        return State(x.q + d[:n], x.v + d[n:])
-
-    def local(self, x: State, y: State) -> Array:
-        return jnp.concatenate([y.q - x.q, y.v - x.v])
-
-    def positions(self, model: Model, x: State) -> Array:
-        return x.q
-
-    def velocities(self, model: Model, x: State, u: Array, driven: Array) -> Array:
-        return x.v
-
-    def inertia(self, model: Model, x: State) -> Array:
-        return model.mass_matrix(x.q)
 
     def coefficients(self, k: Array) -> Array:
         """α oldest first over window + 1 states: of order k + 1 while there are too few past ones."""
@@ -107,10 +95,11 @@ class BDF(Stepper):
     def residual(self, xs: State, z: Array, u: Array, t: Array, k: Array, model: Model) -> Array:
         alpha, h = self.coefficients(k), self.step_size(k)
         q, v = xs.q[-1], xs.v[-1]
-        closure, slope = model.constraint(q, u)
-        impulse = h * model.force_balance(q, v, alpha @ xs.v / h, u, t + h) + slope.T @ z[: model.nc]
-        impulse, held = self._with_friction(impulse, z[model.nc :], v, h, model)
-        return jnp.concatenate([alpha @ xs.q - h * v, impulse, closure, held])
+        closure, slope = held(model, q, v, u, t + h)
+        nc = len(closure)
+        impulse = h * model.force_balance(q, v, alpha @ xs.v / h, u, t + h) + slope.T @ z[:nc]
+        impulse, stuck = self._with_friction(impulse, z[nc:], v, h, model)
+        return jnp.concatenate([alpha @ xs.q - h * v, impulse, closure, stuck])
 
     def _with_friction(
         self, impulse: Array, stuck: Array, v: Array, h: Array, model: Model
@@ -120,8 +109,8 @@ class BDF(Stepper):
         if not on.shape[0]:
             return impulse, stuck
         bound = h * dry.level(model.dry.values, v[on])
-        held = dry.row(stuck, v[on], bound, dry.felt(model), model.dry.blur)
-        return impulse - spread(stuck, on, model.nq), held
+        row = dry.row(stuck, v[on], bound, dry.felt(model), model.dry.blur)
+        return impulse - spread(stuck, on, model.nq), row
 
     def step(
         self,
@@ -141,7 +130,7 @@ class BDF(Stepper):
             v = (past_q + alpha[-1] * q) / h
             return v, (past_v + alpha[-1] * v) / h
 
-        on, nc = jax.nn.one_hot(model.dry.index, n), model.nc
+        on, nc = jax.nn.one_hot(model.dry.index, n), model.nc + model.nr
 
         def solved(stuck: Array) -> Solved:
             """With given impulses of friction."""
@@ -149,13 +138,15 @@ class BDF(Stepper):
             def evaluate(y: Array) -> Evaluated:
                 q, lam = y[:n], y[n:]
                 v, a = rates(q)
-                closure, slope = model.constraint(q, u)
+                closure, slope = held(model, q, v, u, t + h)
                 impulse = h * model.force_balance(q, v, a, u, t + h) + slope.T @ lam
                 impulse -= stuck @ on if len(on) else 0.0
                 # a difference of coordinates divided by h² is only known to their rounding
                 scale = jnp.max(jnp.abs(q)) / h + jnp.max(jnp.abs(past_v))
                 allowed = self.absolute_tolerance + self.relative_tolerance * scale
-                tolerance = jnp.concatenate([jnp.full(n, allowed), jnp.full(nc, self.absolute_tolerance)])
+                # constraints on rates as well, by h
+                kinds = [(n, allowed), (model.nc, self.absolute_tolerance), (model.nr, allowed)]
+                tolerance = jnp.concatenate([jnp.full(*kind) for kind in kinds])
                 return Evaluated(jnp.concatenate([impulse, closure]), tolerance, None, lambda: slope_of(y))
 
             slope_of = jax.jacfwd(lambda y: evaluate(y).r)

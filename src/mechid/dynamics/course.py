@@ -26,6 +26,19 @@ KEEP = 128 * PIECE
 """steps whose states are kept"""
 
 
+class InputSlopes(NamedTuple):
+    """How the inputs of steps move with the parameters: each by its own delay."""
+
+    by_delay: np.ndarray
+    """(steps, nu) ∂u/∂(delay)"""
+    delays: np.ndarray
+    """(nu, nθ) ∂(delay)/∂θ"""
+
+    def of(self, chosen: Any) -> InputSlopes:
+        """Of some of the steps."""
+        return InputSlopes(self.by_delay[chosen], self.delays)
+
+
 class Stretch(NamedTuple):
     """Consecutive steps of a motion, with all that their derivatives need."""
 
@@ -43,6 +56,8 @@ class Stretch(NamedTuple):
     """(steps, driven) rates of driven coordinates before each step"""
     rows: np.ndarray
     """(steps, w) what a controller saw"""
+    moved: InputSlopes | None = None
+    """how u moves with the parameters; None where it does not"""
 
     @property
     def steps(self) -> int:

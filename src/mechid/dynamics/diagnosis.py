@@ -11,9 +11,9 @@ import numpy as np
 
 from mechid.compile import jit
 from mechid.dynamics.model import Model
-from mechid.dynamics.stepper import Outcome, Stepper
+from mechid.dynamics.stepper import Outcome, Stepper, held
 from mechid.dynamics.tree import Array
-from mechid.model.mechanism import Mechanism
+from mechid.model.system import System
 
 
 class _Facts(NamedTuple):
@@ -28,12 +28,13 @@ class _Facts(NamedTuple):
 @partial(jit, once=True)
 def _facts(stepper: Stepper, model: Model, last: Any, failed: Any, u: Array, t: Array) -> _Facts:
     q = stepper.positions(model, last)
-    at = model.terms_and_hessians(q, jnp.zeros_like(q), u, t)[1]()
+    still = jnp.zeros_like(q)
+    stiffness = jax.jacfwd(lambda q: model.force_balance(q, still, still, u, t))(q)
     gap = model.constraint(stepper.positions(model, failed), u)[0]
-    return _Facts(at.vv, -(at.qq + at.force_q), model.constraint(q, u)[1], jnp.abs(gap))
+    return _Facts(model.mass_matrix(q), stiffness, held(model, q, still, u, t)[1], jnp.abs(gap))
 
 
-def diagnose(stepper: Stepper, model: Model, mechanism: Mechanism, run: Any, t: float) -> str:
+def diagnose(stepper: Stepper, model: Model, mechanism: System, run: Any, t: float) -> str:
     """The likely cause of the failed step after the last state of a rollout."""
     failed = run.failed
     if not np.all(np.isfinite(failed.u)):
@@ -70,7 +71,7 @@ def _free_directions(facts: _Facts) -> np.ndarray:
     return rows[int(np.sum(values > 1e-9 * max(values.max(), 1e-12))) :]
 
 
-def _singular(mechanism: Mechanism, facts: _Facts) -> str:
+def _singular(mechanism: System, facts: _Facts) -> str:
     """Words for a singular KKT matrix: dependent constraint rows, or a coordinate without inertia."""
     free = _free_directions(facts)
     if len(facts.mass) - len(free) < len(facts.slope):
@@ -83,7 +84,7 @@ def _singular(mechanism: Mechanism, facts: _Facts) -> str:
     return ""
 
 
-def _fastest(mechanism: Mechanism, facts: _Facts) -> tuple[float, str]:
+def _fastest(mechanism: System, facts: _Facts) -> tuple[float, str]:
     """The fastest mode (rad/s) of stiffness against inertia within the constraints, and its coordinate."""
     free = _free_directions(facts)
     if not len(free):

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from mechid.dynamics.trajectory import Law
 from mechid.model.geometry import finite, numeric
-from mechid.model.mechanism import Mechanism
+from mechid.model.system import System
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Feedback:
 
 
 def feedback(
-    mechanism: Mechanism,
+    mechanism: System,
     coordinates: Sequence[str],
     *,
     inputs: ArrayLike,

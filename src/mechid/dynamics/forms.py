@@ -96,6 +96,9 @@ class _Form(Stepper):
     def check(self, model: Model, steps: int) -> None:
         self.inner.check(model, steps)
 
+    def on(self, mechanism: Any) -> Stepper:
+        return type(self)(self.inner.on(mechanism))
+
 
 class TwoImpulses(_Form):
     """Kinematic rows as impulses, those of the dynamic rows included: r_v + M r_q / h."""

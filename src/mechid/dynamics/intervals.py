@@ -4,6 +4,8 @@ States and multipliers are unknowns here, so that every interval can be looked a
 
     r + J_X dX + J_1 dx₁ + J_z dz + J_θ dθ = S w,        w: the new residuals of the dynamic rows
 
+(where inputs move with the parameters, being late by delays that are free, J_θ has J_u ∂u/∂θ in it)
+
 is solved for the newest state and the multipliers, with the matrix that a step is solved with:
 
     dx₁ = M [w ; dX ; dθ ; 1],    dz = Z [w ; dX ; dθ ; 1]
@@ -12,7 +14,6 @@ is solved for the newest state and the multipliers, with the matrix that a step 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -29,7 +30,7 @@ from mechid.dynamics.tree import Array
 
 MOVED = 512
 """states a call of a compiled program"""
-FEW = 12
+FEW = 28
 """unknowns of an interval"""
 NEAR = 0.02
 """of a step: what is no longer linear in it is told from differences over this part"""
@@ -57,15 +58,17 @@ def interval_residuals(stepper: Stepper, model: Model, stretch: Stretch) -> np.n
 
 def linear_intervals(stepper: Stepper, model: Model, tangent: Any, stretch: Stretch) -> Intervals:
     """What the linearised residuals leave of each next state."""
-    nx = stepper.nx(model)
 
     def one(piece: Any) -> Any:
         # few unknowns are quicker in the same program, more are so in LAPACK
-        if len(stepper.rows(model)) <= FEW:
-            return _linear(stepper, model, tangent, piece[0][:5])
-        A, known = _systems(stepper, model, tangent, piece[0][:5])
-        both = _solved(np.asarray(A), np.asarray(known))
-        return both[:, :nx], both[:, nx:]
+        rows = _with_late(piece, stretch)
+        if stepper.unknowns(model) <= FEW:
+            return _linear(stepper, model, tangent, rows)
+        A, known = _systems(stepper, model, tangent, rows)
+        solved = _solved(np.asarray(A), np.asarray(known))
+        if type(stepper).completed is Stepper.completed:
+            return solved[:, : stepper.nx(model)], solved[:, stepper.nx(model) :]
+        return _completed(stepper, model, rows[:5], solved)
 
     found = on_all_cores(one, pieces(stepper, stretch))
     columns = (
@@ -82,7 +85,9 @@ def linear_intervals(stepper: Stepper, model: Model, tangent: Any, stretch: Stre
 
 def interval_blocks(stepper: Stepper, model: Model, tangent: Any, stretch: Stretch) -> Blocks:
     """(N, …) residuals of all intervals and their partial derivatives, nothing solved for."""
-    found = on_all_cores(lambda p: _blocks(stepper, model, tangent, p[0]), pieces(stepper, stretch))
+    found = on_all_cores(
+        lambda p: _blocks(stepper, model, tangent, _with_late(p, stretch)), pieces(stepper, stretch)
+    )
     parts = [[np.asarray(a)[:count] for a in out] for (_, count), out in found]
     return Blocks(*(np.concatenate(column) for column in zip(*parts, strict=True)))  # type: ignore[arg-type]
 
@@ -166,39 +171,62 @@ def _residuals(stepper: Stepper, model: Model, rows: tuple[Any, ...]) -> Array:
 @jit
 def _blocks(stepper: Stepper, model: Model, tangent: Any, rows: tuple[Any, ...]) -> Blocks:
     def one(now: tuple[Any, ...]) -> Blocks:
-        xs, z, u, t, k, _, _ = now
-        return stepper.linearize(xs, z, u, t, k, model, tangent)
+        return _linearized(stepper, model, tangent, now)
+
+    return jax.vmap(one)(rows)
+
+
+def _assembled(stepper: Stepper, model: Model, tangent: Any, rows: tuple[Any, ...]) -> tuple[Array, Array]:
+    """Matrices of steps and their right sides w, X, θ, 1; those by θ through inputs included."""
+
+    def one(now: tuple[Any, ...]) -> tuple[Array, Array]:
+        xs, z, u, t, k, du = now
+        A, known = stepper.system(xs, z, u, t, k, model, tangent)
+        if du is None:
+            return A, known
+
+        def late(column: Array) -> Array:
+            return jax.jvp(lambda u: stepper.residual(xs, z, u, t, k, model), (u,), (column,))[1]
+
+        by = jax.vmap(late, in_axes=-1, out_axes=-1)(du)[stepper.system_rows(model)]
+        return A, known.at[:, -1 - by.shape[-1] : -1].add(-by)
 
     return jax.vmap(one)(rows)
 
 
 @jit
 def _linear(stepper: Stepper, model: Model, tangent: Any, rows: tuple[Any, ...]) -> tuple[Array, Array]:
-    nx = stepper.nx(model)
-
-    def one(now: tuple[Any, ...]) -> tuple[Array, Array]:
-        solved = solve(*_system(stepper, model, tangent, now, factorise))
-        return solved[:nx], solved[nx:]
-
-    return jax.vmap(one)(rows)
+    A, known = _assembled(stepper, model, tangent, rows)
+    # one by one: batched factors of the library wait for each other's threads
+    solved = jax.lax.map(lambda now: solve(factorise(now[0]), now[1]), (A, known))
+    xs, k = rows[0], rows[4]
+    return jax.vmap(lambda xs, k, y: stepper.completed(xs, k, model, y))(xs, k, solved)
 
 
 @jit
 def _systems(stepper: Stepper, model: Model, tangent: Any, rows: tuple[Any, ...]) -> tuple[Array, Array]:
-    return jax.vmap(lambda now: _system(stepper, model, tangent, now, lambda A: A))(rows)
+    return _assembled(stepper, model, tangent, rows)
 
 
-def _system(
-    stepper: Stepper, model: Model, tangent: Any, now: tuple[Any, ...], made: Callable[[Array], Any]
-) -> tuple[Any, Array]:
-    """What is made of the matrix of a step, and the right sides w, X, θ, 1."""
-    chosen = dynamic_rows(stepper, model)
-    errors = np.zeros((len(stepper.rows(model)), len(chosen)))
-    errors[chosen, np.arange(len(chosen))] = 1.0
-    xs, z, u, t, k = now
+@jit
+def _completed(stepper: Stepper, model: Model, rows: tuple[Any, ...], solved: Array) -> tuple[Array, Array]:
+    return jax.vmap(lambda xs, k, y: stepper.completed(xs, k, model, y))(rows[0], rows[4], solved)
+
+
+def _with_late(piece: Any, stretch: Stretch) -> tuple[Any, ...]:
+    """A piece of intervals, with how their inputs move with the parameters, where they do."""
+    rows = piece[0][:5]
+    if stretch.moved is None:
+        return (*rows, None)
+    own = stretch.moved.of(rows[4] - stretch.first)
+    return (*rows, own.by_delay[..., None] * own.delays)
+
+
+def _linearized(stepper: Stepper, model: Model, tangent: Any, now: tuple[Any, ...]) -> Blocks:
+    """A residual's derivatives, those by θ through inputs included."""
+    xs, z, u, t, k, du = now
     by = stepper.linearize(xs, z, u, t, k, model, tangent)
-    known = jnp.concatenate([errors, *(-x for x in by.x[:-1]), -by.theta, -by.r[:, None]], -1)
-    return made(jnp.concatenate([by.x[-1], by.z], -1)), known
+    return by if du is None else by._replace(theta=by.theta + by.u @ du)
 
 
 def _solved(A: np.ndarray, known: np.ndarray) -> np.ndarray:

@@ -26,9 +26,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechid.compile import jit
-from mechid.dynamics.course import Stretch, whole
+from mechid.dynamics.course import InputSlopes, Stretch, whole
 from mechid.dynamics.model import Model, float_leaves
-from mechid.dynamics.prepare import prepare_tangent
 from mechid.dynamics.stepper import (
     LinearStep,
     Stepper,
@@ -98,7 +97,7 @@ class Moved(NamedTuple):
     """(steps, nx, n) of the states that they reach"""
     dz: np.ndarray
     du: np.ndarray
-    """of inputs, through a controller"""
+    """of inputs, through a controller or their delays"""
     carry: Array
     """(window, nx, n) of the last states"""
 
@@ -123,7 +122,8 @@ def forward(
         return _linearise(stepper, model, tangent, *piece) if done is None else done.result()
 
     for (rows, count), linear in on_all_cores(linearised, pieces(stepper, stretch)):
-        carry, dx, dz, du = _forward(stepper, model, tangent, carry, rows, linear, count, controller)
+        late = None if stretch.moved is None else stretch.moved.of(rows[4] - stretch.first)
+        carry, dx, dz, du = _forward(stepper, model, tangent, carry, rows, linear, count, controller, late)
         moved = [np.asarray(x)[:count] for x in (dx, dz, du)]
         yield Moved(int(rows[4][0]), moved[0], moved[1], moved[2], carry)
 
@@ -171,7 +171,7 @@ def adjoint(
     tangent = tangent_of(bind, theta)
     by = Slopes(slopes[1:], slopes_z, np.zeros((steps, model.nu)))
     carry = jnp.zeros((stepper.window, nx))
-    carry, total = backward(stepper, model, tangent, trajectory.controller, whole(trajectory), by, carry)
+    carry, total, _ = backward(stepper, model, tangent, trajectory.controller, whole(trajectory), by, carry)
     by_start = jnp.sum(carry, 0) + slopes[0]
     return np.asarray(_gradient(stepper, model, tangent, total, by_start, *_given(trajectory)))
 
@@ -186,19 +186,23 @@ class Slopes(NamedTuple):
 
 def backward(
     stepper: Stepper, model: Model, tangent: Any, controller: Any, stretch: Stretch, by: Slopes, carry: Array
-) -> tuple[Array, list[Array]]:
-    """Lemma 1 along a stretch: slopes by the window in which it begins, and by the model's moving numbers.
+) -> tuple[Array, list[Array], np.ndarray]:
+    """Lemma 1 along a stretch: slopes by the window in which it begins, by the model's moving numbers, and by θ
+    through the inputs that it moves, where it does.
 
     carry: slopes by the window in which it ends, from later stretches.
     """
     moved = tuple(x is not None for x in tangent)
-    found = []
+    found, late = [], np.zeros(parameter_count(tangent))
     for (rows, count), linear in _linearised(stepper, model, None, pieces(stepper, stretch, backward=True)):
         k = rows[4] - stretch.first
         carry, by_step = _backward(
             stepper, model, carry, rows, linear, (by.x[k], by.z[k], by.u[k]), count, controller
         )
         found.append(by_step)
+        if stretch.moved is not None:
+            own = stretch.moved.of(k[:count])
+            late += np.sum(np.asarray(by_step.u)[:count] * own.by_delay, axis=0) @ own.delays
 
     def grown(piece: tuple[tuple[tuple[Any, ...], int], Any]) -> list[Array]:
         (rows, count), by_step = piece
@@ -208,7 +212,7 @@ def backward(
     solved = zip(pieces(stepper, stretch, backward=True), found, strict=True)
     for _, more in on_all_cores(grown, solved):
         total = more if total is None else [a + b for a, b in zip(total, more, strict=True)]
-    return carry, total
+    return carry, total, late
 
 
 def matrices(
@@ -295,7 +299,7 @@ def tangent_of(bind: Bind, theta: ArrayLike) -> list[Any]:
     """∂(float leaves of the model)/∂θ, None where no parameter moves a leaf."""
     if isinstance(bind, Parameters):
         values, slopes = (np.asarray(part(theta)) for part in (bind.values, bind.tangent))
-        return moving(prepare_tangent(bind.lowering.topology, values, slopes))
+        return moving(bind.lowering.tangent(values, slopes))
     return moving(_model_tangent(bind, jnp.asarray(theta, dtype=float)))
 
 
@@ -388,6 +392,7 @@ def _forward_piece(
     linear: _Linear,
     count: Array,
     controller: Controller | Law | None,
+    late: InputSlopes | None,
 ) -> tuple[Array, Array, Array, Array]:
     """Sensitivities of the window after `count` steps, and of what each of them reached on the way."""
     nx, nz, nu = stepper.nx(model), stepper.nz(model), model.nu
@@ -408,6 +413,8 @@ def _forward_piece(
 
             du = jax.vmap(input_change, in_axes=-1, out_axes=-1)(past[-1])
             du += filled(along(lambda m: control(still, m), model, tangent, u))
+        if late is not None:
+            du += filled(late.by_delay[i][:, None] * late.delays)
         dx, dz = by.forward(past.reshape(-1, number), du, filled(dF), filled(dG))
         past = jnp.concatenate([past[1:], dx[None]])
         return past, _put(kept_x, dx, i), _put(kept_z, dz, i), _put(kept_u, du, i)

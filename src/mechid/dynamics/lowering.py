@@ -10,15 +10,17 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from jax.core import Tracer
 
 from mechid.compile import require_float64
 from mechid.dynamics.elements import Wrenches
 from mechid.dynamics.model import TreeModel
-from mechid.dynamics.prepare import MaximalTopology, RowTopology, Topology, prepare
+from mechid.dynamics.prepare import MaximalTopology, RowTopology, Topology, prepare, prepare_tangent
 from mechid.model import addresses
 from mechid.model.geometry import Array, perpendicular
 from mechid.model.mechanism import WORLD, Mechanism
 from mechid.model.parts import Contact, Custom, Joint, LineSpring, Motor, Wrench
+from mechid.model.system import Lowered
 
 
 def lower(mechanism: Mechanism) -> TreeModel:
@@ -32,7 +34,7 @@ def lower(mechanism: Mechanism) -> TreeModel:
 _LOWERED: WeakKeyDictionary[Mechanism, TreeModel] = WeakKeyDictionary()
 
 
-class Lowering:
+class Lowering(Lowered):
     """The topology of a mechanism and where its names stand in the arrays."""
 
     def __init__(self, mechanism: Mechanism) -> None:
@@ -46,9 +48,13 @@ class Lowering:
         self.input_index = {name: i for i, name in enumerate(mechanism.input_names)}
         self._joint_of = {j.child: j for j in mechanism.joints}
 
-    def model(self, values: Array | None = None) -> TreeModel:
+    def model(self, values: Any = None) -> TreeModel:
         """The model for a vector of values (by default the mechanism's own)."""
-        return prepare(self.topology, self.values if values is None else np.asarray(values))
+        values = self.values if values is None else values
+        return prepare(self.topology, values if isinstance(values, Tracer) else np.asarray(values))
+
+    def tangent(self, values: np.ndarray, slopes: np.ndarray) -> list[Any]:
+        return prepare_tangent(self.topology, values, slopes)
 
     def carrier(self, body: str) -> int:
         """The coordinate that carries a body; n for the world."""

@@ -73,6 +73,11 @@ class Model(Protocol):
     @property
     def nc(self) -> int: ...
     @property
+    def nr(self) -> int:
+        """constraints on rates that are none on coordinates"""
+        ...
+
+    @property
     def nu(self) -> int: ...
     @property
     def driven(self) -> Array:
@@ -96,6 +101,10 @@ class Model(Protocol):
         ...
 
     def constraint_hessian(self, q: Array, weights: Array, at: Any = None) -> Array: ...
+    def rolling(self, q: Array, v: Array, t: Array) -> tuple[Array, Array]:
+        """c(q, v, t), linear in v, that must vanish, and ∂c/∂v"""
+        ...
+
     @property
     def dry(self) -> DryRows:
         """friction that sticks"""
@@ -127,6 +136,10 @@ class TreeModel(ElementArrays):
     def nc(self) -> int:
         rows = (self.row_direction.link, self.coupling_index, self.drive_index)
         return sum(r.shape[0] for r in rows)
+
+    @property
+    def nr(self) -> int:
+        return 0
 
     @property
     def nu(self) -> int:
@@ -177,6 +190,9 @@ class TreeModel(ElementArrays):
     def constraint_hessian(self, q: Array, weights: Array, at: tree.Kinematics | None = None) -> Array:
         """Σ weights·∂²h/∂q²."""
         return loops.constraint_hessian(self, at or tree.kinematics(self, q), q, weights)
+
+    def rolling(self, q: Array, v: Array, t: Array) -> tuple[Array, Array]:
+        return jnp.zeros(0), jnp.zeros((0, self.nq))
 
     def force_balance(self, q: Array, v: Array, a: Array, u: Array, t: Array) -> Array:
         """M a + bias − every force: zero along an unconstrained motion."""

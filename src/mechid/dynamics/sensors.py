@@ -21,7 +21,7 @@ from mechid.dynamics.rotations import (
 from mechid.dynamics.stepper import Observation
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError, unknown
-from mechid.model.mechanism import Mechanism
+from mechid.model.system import System
 
 
 class Sensor(Protocol):
@@ -141,34 +141,34 @@ register(FunctionSensor, [], ["function"])
 # By name
 
 
-def joint_position(mechanism: Mechanism, *names: str) -> JointPosition:
+def joint_position(mechanism: System, *names: str) -> JointPosition:
     """The positions of joint coordinates by name."""
     index = _coordinates(mechanism, names)
     turns = np.array([c.revolute for c in mechanism.coordinates])
     return JointPosition(index, turns[index])
 
 
-def joint_velocity(mechanism: Mechanism, *names: str) -> JointVelocity:
+def joint_velocity(mechanism: System, *names: str) -> JointVelocity:
     return JointVelocity(_coordinates(mechanism, names))
 
 
-def joint_force(mechanism: Mechanism, *names: str) -> JointForce:
+def joint_force(mechanism: System, *names: str) -> JointForce:
     return JointForce(_coordinates(mechanism, names))
 
 
-def frame_position(mechanism: Mechanism, name: str) -> FramePosition:
+def frame_position(mechanism: System, name: str) -> FramePosition:
     return FramePosition(_frame(mechanism, name))
 
 
-def frame_velocity(mechanism: Mechanism, name: str) -> FrameVelocity:
+def frame_velocity(mechanism: System, name: str) -> FrameVelocity:
     return FrameVelocity(_frame(mechanism, name))
 
 
-def frame_pose(mechanism: Mechanism, name: str) -> FramePose:
+def frame_pose(mechanism: System, name: str) -> FramePose:
     return FramePose(_frame(mechanism, name))
 
 
-def reaction(mechanism: Mechanism, loop: str) -> Reaction:
+def reaction(mechanism: System, loop: str) -> Reaction:
     """All rows of a loop, coupling or drive by name."""
     rows = [i for i, n in enumerate(mechanism.constraint_names) if n.split("[")[0] == loop]
     if not rows:
@@ -177,7 +177,7 @@ def reaction(mechanism: Mechanism, loop: str) -> Reaction:
     return Reaction(np.array(rows))
 
 
-def _coordinates(mechanism: Mechanism, names: Sequence[str]) -> np.ndarray:
+def _coordinates(mechanism: System, names: Sequence[str]) -> np.ndarray:
     if not names:
         raise MechidError("A joint sensor needs the name of at least one coordinate.")
     for name in names:
@@ -185,7 +185,7 @@ def _coordinates(mechanism: Mechanism, names: Sequence[str]) -> np.ndarray:
     return np.array([mechanism.coordinate_names.index(n) for n in names])
 
 
-def _frame(mechanism: Mechanism, name: str) -> np.ndarray:
+def _frame(mechanism: System, name: str) -> np.ndarray:
     if name not in mechanism.frame_names:
         raise unknown("frame", name, mechanism.frame_names)
     return np.array(mechanism.frame_names.index(name))

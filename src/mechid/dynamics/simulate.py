@@ -18,10 +18,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mechid.compile import jit
-from mechid.dynamics.assembly import check_start, with_driven
+from mechid.dynamics.assembly import check_inertia, check_start, with_driven
 from mechid.dynamics.diagnosis import diagnose
 from mechid.dynamics.feedback import Feedback
-from mechid.dynamics.lowering import lower
 from mechid.dynamics.march import Rollout, rollout
 from mechid.dynamics.model import Model
 from mechid.dynamics.stepper import Stepper
@@ -29,12 +28,12 @@ from mechid.dynamics.trajectory import Controller, Law, Trajectory
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError, SimulationError
 from mechid.model.geometry import finite, numeric
-from mechid.model.mechanism import Mechanism
 from mechid.model.parts import Custom, Spring
+from mechid.model.system import System
 
 
 def simulate(
-    mechanism: Mechanism,
+    mechanism: System,
     stepper: Stepper,
     steps: int,
     *,
@@ -59,7 +58,7 @@ def simulate(
         raise MechidError(f"The states to keep, every={every!r}, must be ≥ 1 and whole.")
     plan = planned(mechanism, stepper, steps, q=q, v=v, inputs=inputs, t0=t0, model=model)
     run = rollout(
-        stepper,
+        plan.stepper,
         plan.model,
         plan.state,
         plan.table,
@@ -76,7 +75,7 @@ def simulate(
 class Plan(NamedTuple):
     """A simulation that has been checked and can begin."""
 
-    mechanism: Mechanism
+    mechanism: System
     stepper: Stepper
     model: Model
     q: np.ndarray
@@ -97,7 +96,7 @@ class Plan(NamedTuple):
 
 
 def planned(
-    mechanism: Mechanism,
+    mechanism: System,
     stepper: Stepper,
     steps: int,
     *,
@@ -108,24 +107,28 @@ def planned(
     model: Model | None = None,
 ) -> Plan:
     """Check the arguments of `simulate` and find the first state."""
-    if not isinstance(mechanism, Mechanism):
+    if not isinstance(mechanism, System):
         raise MechidError(f"A simulation needs a Mechanism, not {mechanism!r}.")
     if not isinstance(stepper, Stepper):
-        raise MechidError(f"A simulation needs a stepper (Variational, Spook or BDF), not {stepper!r}.")
+        raise MechidError(
+            f"A simulation needs a stepper (Variational, Spook, BDF or OneStep), not {stepper!r}."
+        )
     if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 0:
         raise MechidError(f"The number of steps must be ≥ 0 and whole, not {steps!r}.")
     t0 = float(finite(t0, (), "The start time t0"))
     if model is None:
-        model = lower(mechanism)
+        model = mechanism.lower()
     elif getattr(model, "nq", None) != len(mechanism.coordinates):
         raise MechidError(f"The model given is not one of mechanism '{mechanism.name}'.")
+    stepper = stepper.on(mechanism)
     stepper.check(model, steps)
     start_q = mechanism.coordinate_vector(q, "The initial coordinate")
     start_v = mechanism.coordinate_vector(v, "The initial rate")
     table, controller = _inputs(mechanism, inputs, steps)
     first = with_driven(mechanism, table[0, : model.nu] if steps else np.zeros(model.nu), start_q)
     start, memory, closure, slope = _begin(stepper, model, start_q, start_v, first, t0)
-    check_start(mechanism, np.asarray(closure), np.asarray(slope), start_v)
+    check_start(mechanism, model, np.asarray(closure), np.asarray(slope), start_q, start_v, t0)
+    check_inertia(mechanism, model, start_q, start_v, t0)
     if controller is not None and not isinstance(controller, Law):
         _check_controller(mechanism, controller)
     return Plan(mechanism, stepper, model, start_q, start_v, table, controller, float(t0), start, memory)
@@ -202,7 +205,7 @@ def _times(stepper: Stepper, steps: int) -> np.ndarray:
 
 
 def _inputs(
-    mechanism: Mechanism, inputs: ArrayLike | Controller | Feedback | None, steps: int
+    mechanism: System, inputs: ArrayLike | Controller | Feedback | None, steps: int
 ) -> tuple[np.ndarray, Controller | Law | None]:
     nu = len(mechanism.input_names)
     if isinstance(inputs, Feedback):
@@ -220,7 +223,7 @@ def _inputs(
     return finite(table, (steps, nu), f"The inputs ({names})"), None
 
 
-def _check_controller(mechanism: Mechanism, controller: Controller) -> None:
+def _check_controller(mechanism: System, controller: Controller) -> None:
     """Refuse a controller that is no function of (t, q, v) in jax.numpy or gives the wrong number of inputs."""
     names = mechanism.input_names
     shape = _controller_shape(controller, len(mechanism.coordinates))

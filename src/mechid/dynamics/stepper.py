@@ -217,6 +217,10 @@ class Stepper(abc.ABC):
 
     # What follows from it
 
+    def on(self, mechanism: Any) -> Stepper:
+        """The same stepper for a mechanism: what it says of parts by name, as numbers of their rows."""
+        return self
+
     def boxed_positions(self, model: Model, x: Any) -> Array:
         """Where contacts, stops and dry friction are, in the order of their rows."""
         return self.positions(model, x)[model.dry.index]
@@ -305,6 +309,28 @@ class Stepper(abc.ABC):
         r, (by_x, by_z, by_u), by_theta = columns(moved, (still, z, u), model, tangent)
         return Blocks(r, jnp.moveaxis(by_x, 1, 0), by_z, by_u, by_theta)
 
+    def unknowns(self, model: Model) -> int:
+        """Of `system`."""
+        return self.nx(model) + self.nz(model)
+
+    def system(
+        self, xs: Any, z: Array, u: Array, t: Array, k: Array, model: Model, tangent: Any = None
+    ) -> tuple[Array, Array]:
+        """The linearised residual as a matrix and its right sides, columns as in `intervals`."""
+        dynamic = np.array([kind is RowKind.DYNAMIC for kind in self.rows(model)])
+        by = self.linearize(xs, z, u, t, k, model, tangent)
+        errors = np.eye(len(dynamic))[:, dynamic]
+        known = jnp.concatenate([errors, *(-x for x in by.x[:-1]), -by.theta, -by.r[:, None]], -1)
+        return jnp.concatenate([by.x[-1], by.z], -1), known
+
+    def system_rows(self, model: Model) -> np.ndarray:
+        """Which rows of the residual `system` has, in its order."""
+        return np.arange(len(self.rows(model)))
+
+    def completed(self, xs: Any, k: Array, model: Model, solved: Array) -> tuple[Array, Array]:
+        """Rows of the newest state and of the multipliers, from the solution of `system`."""
+        return solved[: self.nx(model)], solved[self.nx(model) :]
+
     def linear_step(self, xs: Any, z: Array, u: Array, t: Array, k: Array, model: Model) -> LinearStep:
         """The step linearised as it is solved."""
         by = self.linearize(xs, z, u, t, k, model)
@@ -343,6 +369,24 @@ def refuse_one_sided(stepper: Stepper, model: Model) -> None:
     what = next((name for name, there in found.items() if there), None)
     if what is not None:
         raise MechidError(f"{type(stepper).__name__} knows no {what}: Spook does.")
+
+
+def held(model: Model, q: Array, v: Array, u: Array, t: Array) -> tuple[Array, Array]:
+    """Constraints on coordinates, then those on rates: what must vanish, and the directions of their forces."""
+    closure, slope = model.constraint(q, u)
+    if not model.nr:
+        return closure, slope
+    rolling, along = model.rolling(q, v, t)
+    return jnp.concatenate([closure, rolling]), jnp.concatenate([slope, along])
+
+
+def opening(model: Model, q: Array, v: Array, u: Array, t: Array) -> tuple[Array, Array]:
+    """What must vanish of rates, for loops to stay closed and for constraints on rates; and its slope by them."""
+    slope = model.constraint(q, u)[1]
+    if not model.nr:
+        return slope @ v, slope
+    rolling, along = model.rolling(q, v, t)
+    return jnp.concatenate([slope @ v, rolling]), jnp.concatenate([slope, along])
 
 
 HISTORY = 5
@@ -391,8 +435,14 @@ def parameter_count(tangent: list[Any] | None) -> int:
 
 
 def moving(tangent: list[Any]) -> list[Any]:
-    """A tangent with None for the leaves that no parameter moves, so that nothing is computed for them."""
-    return [slope if np.any(np.asarray(slope)) else None for slope in tangent]
+    """A tangent with None for the leaves that no parameter moves, so that nothing is computed for them.
+
+    Where there is none (delays of inputs alone are free) the smallest is left, which tells their number.
+    """
+    moved = [bool(np.any(np.asarray(slope))) for slope in tangent]
+    if tangent and not any(moved):
+        moved[int(np.argmin([np.size(slope) for slope in tangent]))] = True
+    return [slope if m else None for slope, m in zip(tangent, moved, strict=True)]
 
 
 def moved_by(
@@ -442,6 +492,19 @@ def columns(
         for a, size, end in zip(at, sizes, ends, strict=True)
     ]
     return r, parts, J[:, count:]
+
+
+def without(model: Any, tangent: list[Any] | None, name: str) -> tuple[list[Any], Any]:
+    """A tangent that leaves one of the model's fields alone, and that field's part of it; None where it rests."""
+    if tangent is None:
+        return [], None
+    paths = [
+        path[0].name
+        for path, x in jax.tree_util.tree_flatten_with_path(model)[0]
+        if jnp.issubdtype(x.dtype, jnp.inexact)
+    ]
+    rest = [None if path == name else slope for path, slope in zip(paths, tangent, strict=True)]
+    return rest, next(slope for path, slope in zip(paths, tangent, strict=True) if path == name)
 
 
 def along(function: Callable[[Any], Any], model: Any, tangent: Any, like: Any) -> Any:

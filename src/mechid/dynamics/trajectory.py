@@ -16,7 +16,7 @@ from mechid.dynamics.model import Model
 from mechid.dynamics.stepper import Stepper
 from mechid.dynamics.tree import Array
 from mechid.errors import unknown
-from mechid.model.mechanism import Mechanism
+from mechid.model.system import System
 
 PIECE = 256
 """steps a call of a compiled program"""
@@ -58,7 +58,7 @@ def controlled(
 class Trajectory:
     """A simulated motion. Arrays over time come first-axis; N steps have N + 1 states."""
 
-    mechanism: Mechanism
+    mechanism: System
     stepper: Stepper
     model: Model
     t: np.ndarray

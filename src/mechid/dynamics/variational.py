@@ -129,6 +129,13 @@ class Variational(Stepper):
     def check(self, model: Model, steps: int) -> None:
         super().check(model, steps)
         refuse_one_sided(self, model)
+        if model.nr:
+            raise MechidError("Variational knows no constraints on rates alone: use BDF or OneStep.")
+        if not getattr(model, "has_lagrangian", True):
+            raise MechidError(
+                "Variational needs a Lagrangian, and this mechanism is given by its equations of motion: use BDF "
+                "or OneStep."
+            )
 
     def initial(self, model: Model, q: Array, v: Array, u: Array, t: Array) -> State:
         return State(q, model.terms(q, v, u, t).v)

@@ -151,7 +151,7 @@ class ChainProblem:
             first = first_states(s, model, *found)
             states = jax.tree.map(lambda a, b: np.concatenate([b[None], a[1:]]), motion.states, first)
             now = Motion(states, motion.z)
-            stretch = stretched(s, now)
+            stretch = stretched(s, now, y[: base.free.size])
             r = interval_residuals(s.stepper, model, stretch)
             weights = zip(s.groups, s.weights(base.noise[i]), strict=True)
             seen = tuple(residuals(s.stepper, model, g, w, stretch) for g, w in weights)
@@ -324,8 +324,7 @@ class ChainProblem:
         slopes = [None if s is None else part * s for s in step.slopes]
         motions = []
         for s, link, dx, dz in zip(self.base.shootings, place.links, step.x, step.z, strict=True):
-            table = np.asarray(s.table)
-            u = np.concatenate([table, table[-1:]])
+            u = np.concatenate([link.stretch.u, link.stretch.u[-1:]])
             states = moved(s.stepper, place.model, new, slopes, link.motion.states, part * dx, u, s.grid.t)
             motions.append(Motion(states, link.motion.z + part * dz))
         return y, tuple(motions)
@@ -359,12 +358,13 @@ def _initial(stepper: Stepper, model: Model, q: Array, v: Array, u: Array, t: Ar
     return stepper.initial(model, q, v, u, t)
 
 
-def stretched(s: Shooting, motion: Motion) -> Stretch:
+def stretched(s: Shooting, motion: Motion, theta: np.ndarray) -> Stretch:
     """A motion as what residuals and sensors look at."""
     n = s.grid.steps
-    table = np.asarray(s.table)
+    table = np.asarray(s.acting(theta))
     none = np.zeros((n, 0))
-    return Stretch(0, 0, motion.states, motion.z, table, s.grid.t[:n], none, none)
+    moved = s.moved_inputs(theta)
+    return Stretch(0, 0, motion.states, motion.z, table, s.grid.t[:n], none, none, moved)
 
 
 def _by_interval(rows: np.ndarray, interval: np.ndarray, steps: int) -> np.ndarray:
@@ -394,6 +394,18 @@ def ranges(stepper: Stepper, states: Any) -> np.ndarray:
     """How far each component of a state runs, seen from the first; the farthest where one stays."""
     run = np.ptp(np.asarray(_seen_from_first(stepper, states)), axis=0)
     return np.where(run > 1e-6 * run.max(), run, max(run.max(), 1e-12))
+
+
+def some(steps: int, most: int = 200) -> np.ndarray:
+    """Intervals spread over a motion, where not all are needed."""
+    return np.linspace(0, steps - 1, min(steps, most)).astype(int)
+
+
+@partial(jit, once=True)
+def coordinates(stepper: Stepper, model: Model, states: Any) -> tuple[Array, Array]:
+    """Of states, and the mass matrix at the middle one."""
+    q = jax.vmap(lambda x: stepper.positions(model, x))(states)
+    return q, model.mass_matrix(q[q.shape[0] // 2])
 
 
 @partial(jit, once=True)

@@ -23,10 +23,11 @@ from mechid.data.log import Log
 from mechid.dynamics.sensors import Sensor
 from mechid.errors import MechidError, choices
 from mechid.model.geometry import Array, finite, numeric
-from mechid.model.mechanism import Mechanism
+from mechid.model.system import System
 
-HOLDS = ("zero-order", "midpoint", "mean")
-"""how an input's samples become one value a step: the last one before it, the value in its middle, its mean"""
+HOLDS = ("zero-order", "midpoint", "mean", "end")
+"""how an input's samples become one value a step: the last one before it, the value in its middle, its mean, the
+value at its end, where BDF balances forces"""
 ALIKE = 1e-9
 """of the standard deviations: entries of a covariance on both sides of its diagonal may differ so much"""
 DEFINITE = 1e-12
@@ -163,19 +164,19 @@ class Start:
                 )
         object.__setattr__(self, "conditions", conditions)
 
-    def values(self, mechanism: Mechanism) -> tuple[Array, Array]:
+    def values(self, mechanism: System) -> tuple[Array, Array]:
         """Coordinates and rates."""
         return (
             mechanism.coordinate_vector(self.q, "The initial coordinate"),  # type: ignore[arg-type]
             mechanism.coordinate_vector(self.v, "The initial rate"),  # type: ignore[arg-type]
         )
 
-    def stds(self, mechanism: Mechanism) -> tuple[Array, Array]:
+    def stds(self, mechanism: System) -> tuple[Array, Array]:
         """Their standard deviations: 0 held, ∞ free."""
         return _stds(mechanism, self.q_std, "q_std"), _stds(mechanism, self.v_std, "v_std")
 
 
-def _stds(mechanism: Mechanism, given: Mapping[str, Known] | Known, what: str) -> Array:
+def _stds(mechanism: System, given: Mapping[str, Known] | Known, what: str) -> Array:
     if not isinstance(given, Mapping):
         return np.full(len(mechanism.coordinates), _std(given, f"The {what} of the start"))
     stds = np.zeros(len(mechanism.coordinates))

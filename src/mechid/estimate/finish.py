@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from mechid.estimate.delay import signal
 from mechid.estimate.fit import Compared, Estimate, Fit
 from mechid.estimate.misread import misread
 from mechid.estimate.problem import ShootingProblem
@@ -14,6 +15,9 @@ from mechid.estimate.solvers.problem import Point
 from mechid.estimate.suspicion import before, outliers
 from mechid.estimate.uncertainty import Uncertainty
 from mechid.estimate.whitening import unmixed
+
+NOTICED = 0.1
+"""of a step: how much of an input must be missing to be told"""
 
 
 def finish(
@@ -53,7 +57,7 @@ def finish(
         for i, (name, quantity) in enumerate(quantities.items())
     }
     channels = compared(problem, point)
-    suspicions = suspected(problem, channels)
+    suspicions = suspected(problem, channels) + before_the_log(problem, theta)
     if not solution.outcome.startswith("Interrupted"):
         begun = [y[p] for p, before in zip(problem.places, problem.follows, strict=True) if before is None]
         suspicions += misread(
@@ -87,6 +91,28 @@ def suspected(problem: ShootingProblem, channels: tuple[Compared, ...] = ()) -> 
         spans[e.name] = e, min(first, float(s.grid.t[0])), max(last, float(s.grid.t[-1]))
     told = tuple(note for e, first, last in spans.values() for note in before(e, first, last))
     return told + outliers(channels, told)
+
+
+def before_the_log(problem: ShootingProblem, theta: np.ndarray) -> tuple[str, ...]:
+    """Where a late input was moving already when its log began."""
+    names = problem.free.mechanism.input_names
+    if not problem.free.late_inputs and not problem.free.mechanism.delays:
+        return ()
+    delays = dict(zip(names, problem.free.delays(theta)[0].tolist(), strict=True))
+    told = []
+    for s, follows in zip(problem.shootings, problem.follows, strict=True):
+        e = s.experiment
+        for name, source in e.inputs.items() if follows is None else ():
+            if not isinstance(source, str) or delays[name] <= 0.0:
+                continue
+            known = signal(e.log[source], e.hold)
+            missing, first = known.time[0] - (s.grid.t[0] - delays[name]), float(known.values[0])
+            if missing > NOTICED * (s.grid.t[1] - s.grid.t[0]) and first:
+                told.append(
+                    f"Input '{name}' of experiment '{e.name}' acts {delays[name]:.3g} s late, so that the log does "
+                    f"not show what acted in its first {missing:.3g} s: its first value, {first:.3g}, was taken."
+                )
+    return tuple(told)
 
 
 def _starts(problem: ShootingProblem, y: np.ndarray, found: Uncertainty) -> dict[str, Estimate]:

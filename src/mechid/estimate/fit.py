@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mechid.estimate.solvers.problem import Iteration
-from mechid.model.mechanism import Mechanism
 from mechid.model.parameters import Parameters
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ class Fit:
         return len(self.trace) - 1
 
     @property
-    def mechanism(self) -> Mechanism:
+    def mechanism(self) -> Any:
         """The mechanism with the numbers that were found."""
         return self.free.apply(self.theta)
 

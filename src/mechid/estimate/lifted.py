@@ -195,7 +195,7 @@ def solve_lifted(
             if np.isfinite(trial.cost) and (ratio > 1e-4 or (small and not closed) or trusted):
                 relaxed = 0 if ratio > 1e-4 and merit < best - 0.01 * promised else relaxed + 1
                 best = min(best, merit)
-                free, before = part == 1.0 and damping <= 0.1, problem
+                free, before, left = part == 1.0 and damping <= 0.1, problem, place
                 if hardening is not None:
                     problem = hardening.harder(
                         problem, trial, ratio, length, promised=promised / place.cost if free else 1.0
@@ -209,6 +209,15 @@ def solve_lifted(
                 if problem is not before:
                     best = np.inf
                 linear = problem.linearise(place)
+                if not np.all(np.isfinite(linear.triangle)):
+                    # equations of a step are singular here, at a mass of zero for instance: back, and less far
+                    linear = None
+                    problem, place = before, left
+                    linear, part, damping = problem.linearise(place), 0.25 * part, 10.0 * damping
+                    if part >= SHORTEST:
+                        continue
+                    count = plural(len(watch.trace) - 1, "iteration")
+                    return end(False, f"The equations of motion become singular after {count}.")
                 model = _quadratic(linear)
                 damping *= max(1 / 30, 1 - (2 * float(np.clip(ratio, 0.5, 1.5)) - 1) ** 3)
                 part = min(1.0, 4.0 * part)

@@ -15,6 +15,7 @@ import numpy as np
 
 from mechid.dynamics.sensors import JointPosition, JointVelocity
 from mechid.errors import MechidError
+from mechid.estimate.delay import Late
 from mechid.estimate.experiment import Experiment
 from mechid.estimate.fit import Compared
 from mechid.estimate.problem import ShootingProblem
@@ -92,13 +93,18 @@ def misread(
     for reading in _readings(problem, bad):
         changed, starts = _changed(problem, y, reading)
         costs = [changed.evaluate(at).cost for at in starts]
-        promised.append((min(costs), reading, starts[int(np.argmin(costs))]))
+        promised.append(
+            (min(costs), reading, [starts[i] for i in np.argsort(costs) if np.isfinite(costs[i])])
+        )
     promised.sort(key=lambda p: p[0])
     good = []
-    for cost, reading, at in promised[:TRIED]:
-        found = _fitted(_changed(problem, y, reading)[0], reading, [at]) if np.isfinite(cost) else None
-        if found is not None and _explains(found, before, bad):
-            good.append(found)
+    for _, reading, starts in promised[:TRIED]:
+        # parameters that ran away from a wrong reading may be too far off to come back
+        for at in starts:
+            found = _fitted(_changed(problem, y, reading)[0], reading, [at])
+            if found is not None and _explains(found, before, bad):
+                good.append(found)
+                break
     return _sentence(good, before, bad, problem, "" if simulated else " in a simulation")
 
 
@@ -158,9 +164,14 @@ def _reread(s: Shooting, reading: Reading) -> Shooting:
         columns = [names.index(i) for i, c in s.experiment.inputs.items() if c == reading.channel]
         table = np.array(s.table)
         table[:, columns] *= reading.sign
-        return replace(s, table=table)
+        return replace(s, table=table, late=tuple(_turned(x, reading.sign, columns) for x in s.late))
     groups = tuple(_reread_group(g, reading) for g in s.groups)
     return replace(s, groups=groups, first=_reread_start(s, reading))
+
+
+def _turned(x: Late, sign: float, columns: list[int]) -> Late:
+    values = x.signal.values * sign
+    return x._replace(signal=x.signal._replace(values=values)) if x.column in columns else x
 
 
 def _reread_group(g: Group, reading: Reading) -> Group:

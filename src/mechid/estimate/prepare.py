@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import jax
 import numpy as np
 
-from mechid.dynamics.assembly import with_driven
+from mechid.dynamics.assembly import check_inertia, with_driven
 from mechid.dynamics.course import KEEP
 from mechid.dynamics.linearization import tangent_of
 from mechid.dynamics.stepper import Observation, Stepper
@@ -18,8 +19,8 @@ from mechid.estimate.experiment import Experiment
 from mechid.estimate.shooting import Shooting
 from mechid.estimate.start import first_state
 from mechid.estimate.suspicion import refuse_stillness
-from mechid.model.mechanism import Mechanism
 from mechid.model.parameters import Parameters
+from mechid.model.system import System
 
 GRADIENTS = ("forward", "adjoint")
 
@@ -28,16 +29,21 @@ def prepared(stepper: Stepper, experiment: Experiment, free: Parameters, keep: i
     """An experiment on its grid of steps, without its feedback."""
     mechanism = free.mechanism
     model = free.bind(free.theta0)
+    stepper = stepper.on(mechanism)
     stepper.check(model, np.size(stepper.dt))
     grid = samples.grid(experiment, stepper)
     stepper.check(model, grid.steps)
     table = samples.inputs(experiment, mechanism, grid)
     first = first_state(mechanism, model, experiment.start, experiment.name)
+    check_inertia(mechanism, model, first.q, first.v, float(grid.t[0]))
     groups = samples.groups(experiment, grid)
     refuse_stillness(experiment, float(grid.t[0]), float(grid.t[-1]))
     _check_sensors(mechanism, model, experiment)
     _check_cost(mechanism, model, experiment, free)
-    shooting = Shooting(experiment, stepper, free, grid, groups, first, table, keep)
+    shooting = Shooting(
+        experiment, stepper, free, grid, groups, first, table, keep, late=samples.late(experiment, free)
+    )
+    shooting = replace(shooting, table=shooting.acting(free.theta0))
     _check_conditions(shooting, model)
     return shooting
 
@@ -58,10 +64,12 @@ def _check_conditions(s: Shooting, model: Any) -> None:
 def check(
     mechanism: Any, stepper: Any, experiments: list[Any], free: Any, solver: Any, gradients: str | None
 ) -> None:
-    if not isinstance(mechanism, Mechanism):
+    if not isinstance(mechanism, System):
         raise MechidError(f"An estimation needs a Mechanism, not {mechanism!r}.")
     if not isinstance(stepper, Stepper):
-        raise MechidError(f"An estimation needs a stepper (Variational, Spook or BDF), not {stepper!r}.")
+        raise MechidError(
+            f"An estimation needs a stepper (Variational, Spook, BDF or OneStep), not {stepper!r}."
+        )
     if not isinstance(free, Parameters):
         raise MechidError(f"What is free must be Parameters(mechanism).free(…), not {free!r}.")
     if free.mechanism is not mechanism:
@@ -103,14 +111,14 @@ def check(
         )
 
 
-def _observed(mechanism: Mechanism, model: Any) -> Observation:
+def _observed(mechanism: System, model: Any) -> Observation:
     """The shapes of what sensors see."""
     nq, frames = model.nq, len(mechanism.frame_names)
     shapes = ((), (nq,), (nq,), (frames, 4, 4), (frames, 6), (nq,), (model.nc,), (model.nu,))
     return Observation(*(jax.ShapeDtypeStruct(shape, float) for shape in shapes))  # type: ignore[arg-type]
 
 
-def _check_cost(mechanism: Mechanism, model: Any, experiment: Experiment, free: Parameters) -> None:
+def _check_cost(mechanism: System, model: Any, experiment: Experiment, free: Parameters) -> None:
     """Refuse functions of a cost that do not give one number."""
     if experiment.cost is None:
         return
@@ -134,7 +142,7 @@ def _check_cost(mechanism: Mechanism, model: Any, experiment: Experiment, free: 
             )
 
 
-def _check_sensors(mechanism: Mechanism, model: Any, experiment: Experiment) -> None:
+def _check_sensors(mechanism: System, model: Any, experiment: Experiment) -> None:
     """Refuse sensors that do not give one value for each of their channels."""
 
     seen = _observed(mechanism, model)

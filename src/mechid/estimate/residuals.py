@@ -16,9 +16,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from mechid.compile import jit
-from mechid.dynamics.course import Stretch
+from mechid.dynamics.course import InputSlopes, Stretch
 from mechid.dynamics.intervals import Intervals
-from mechid.dynamics.linearization import Slopes
+from mechid.dynamics.linearization import Slopes, on_all_cores
 from mechid.dynamics.model import Model, float_leaves
 from mechid.dynamics.stepper import Stepper, moved_by, parameter_count
 from mechid.dynamics.tree import Array
@@ -40,11 +40,14 @@ class Loss(NamedTuple):
 
 def residuals(stepper: Stepper, model: Model, group: Group, weight: Weight, stretch: Stretch) -> np.ndarray:
     """(m, c) weighted residuals of the group's samples that lie in a stretch."""
-    found = [
-        np.asarray(_residuals(stepper, model, group.sensors, rows, count, group.form))[:count]
-        for rows, count, _ in _pieces(group, weight, stretch)
-    ]
-    return np.concatenate([np.zeros((0, group.values.shape[1])), *found])
+
+    def one(piece: Any) -> Array:
+        rows, count, _ = piece
+        return _residuals(stepper, model, group.sensors, rows, count, group.form)
+
+    found = on_all_cores(one, _pieces(group, weight, stretch))
+    parts = [np.asarray(r)[:count] for (_, count, _), r in found]
+    return np.concatenate([np.zeros((0, group.values.shape[1])), *parts])
 
 
 def residual_slopes(
@@ -85,19 +88,31 @@ def sample_rows(
     """(m, c, columns) weighted residuals of all samples as rows on w, X, θ and 1 of the interval they lie in."""
     nx, columns = stepper.nx(model), intervals.M.shape[-1]
     place = columns - 1 - border
-    found, first = np.empty((*group.values.shape, columns)), 0
-    for rows, count, k in _pieces(group, weight, stretch):
-        out = _sample_slopes(stepper, model, tangent, group.sensors, rows, count, group.form)
+
+    def one(piece: Any) -> np.ndarray:
+        rows, count, k = piece
+        late = None if stretch.moved is None else stretch.moved.of(k - stretch.first)
+        out = _sample_slopes(stepper, model, tangent, group.sensors, rows, count, group.form, late)
         r, before, after, by_z, by_theta = (np.asarray(a)[:count] for a in out)
-        k, part = k[:count], found[first : first + count]
-        np.matmul(after, intervals.M[k], out=part)
-        if by_z.shape[-1]:
-            part += by_z @ intervals.Z[k]
+        here = _run(k[:count])
+        part = after @ intervals.M[here]
+        if by_z.any():
+            part += by_z @ intervals.Z[here]
         part[..., place - nx : place] += before
         part[..., place:-1] += by_theta
         part[..., -1] += r
+        return part
+
+    found, first = np.empty((*group.values.shape, columns)), 0
+    for (_, count, _), part in on_all_cores(one, _pieces(group, weight, stretch)):
+        found[first : first + count] = part
         first += count
     return found
+
+
+def _run(k: np.ndarray) -> Any:
+    """Numbers that follow each other as a slice, which copies nothing."""
+    return slice(k[0], k[-1] + 1) if len(k) and np.array_equal(k, np.arange(k[0], k[-1] + 1)) else k
 
 
 class Pulled(NamedTuple):
@@ -240,6 +255,7 @@ def _sample_slopes_of(
     rows: tuple[Any, ...],
     count: Array,
     form: Form,
+    late: InputSlopes | None,
 ) -> tuple[Array, ...]:
     """Residuals of samples and their slopes by states, multipliers and θ, backwards: they are few."""
     still, nt = jnp.zeros(stepper.nx(model)), parameter_count(tangent)
@@ -249,17 +265,19 @@ def _sample_slopes_of(
     def one(i: Array, kept: tuple[Array, ...]) -> tuple[Array, ...]:
         now = jax.tree.map(lambda a: a[i], rows)
 
-        def at(d0: Array, d1: Array, z: Array, numbers: list[Array]) -> Array:
-            around = (stepper.retract(now[0], d0), stepper.retract(now[1], d1), z, *now[3:])
+        def at(d0: Array, d1: Array, z: Array, numbers: list[Array], u: Array = now[3]) -> Array:
+            around = (stepper.retract(now[0], d0), stepper.retract(now[1], d1), z, u, *now[4:])
             of_moving, _ = moved_by(
                 lambda m: _predicted(stepper, m, sensors, around, form)[1], model, tangent
             )
             return of_moving(numbers)
 
-        r, back = jax.vjp(at, still, still, now[2], numbers)
-        by0, by1, by_z, by_numbers = jax.vmap(back)(jnp.eye(r.shape[0]))
+        r, back = jax.vjp(at, still, still, now[2], numbers, *([] if late is None else [now[3]]))
+        by0, by1, by_z, by_numbers, *by_u = jax.vmap(back)(jnp.eye(r.shape[0]))
         along = [jnp.tensordot(g, s, g.ndim - 1) for g, s in zip(by_numbers, slopes, strict=True)]
         by_theta = sum(along, jnp.zeros((r.shape[0], nt)))
+        if late is not None:
+            by_theta += by_u[0] @ (late.by_delay[i][:, None] * late.delays)
         return tuple(_put(a, b, i) for a, b in zip(kept, (r, by0, by1, by_z, by_theta), strict=True))
 
     sizes = (still.shape[0], still.shape[0], rows[2].shape[-1], nt)

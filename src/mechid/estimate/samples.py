@@ -10,13 +10,13 @@ import scipy.linalg
 from mechid.data.log import Channel
 from mechid.dynamics.stepper import Stepper
 from mechid.errors import MechidError, unknown
+from mechid.estimate.delay import NEAR, Late, signal
 from mechid.estimate.experiment import Experiment
-from mechid.model.mechanism import Mechanism
+from mechid.model.parameters import Parameters
+from mechid.model.system import System
 
 MOST = 1e8
 """steps"""
-NEAR = 1e-6
-"""of a step: a sample this close to a step's end counts as there"""
 
 
 class Form(NamedTuple):
@@ -97,8 +97,8 @@ def grid(experiment: Experiment, stepper: Stepper) -> Grid:
     return Grid(start + float(dt) * np.arange(steps + 1))
 
 
-def inputs(experiment: Experiment, mechanism: Mechanism, grid: Grid) -> np.ndarray:
-    """(steps, nu) the inputs held over each step."""
+def inputs(experiment: Experiment, mechanism: System, grid: Grid) -> np.ndarray:
+    """(steps, nu) the inputs held over each step, as they act: later than they were logged by their delays."""
     table = np.zeros((grid.steps, len(mechanism.input_names)))
     for name, source in experiment.inputs.items():
         if name not in mechanism.input_names:
@@ -107,11 +107,23 @@ def inputs(experiment: Experiment, mechanism: Mechanism, grid: Grid) -> np.ndarr
         if isinstance(source, str):
             channel = _channel(experiment, source)
             table[:, column] = _held(channel, grid.t, experiment.hold, experiment.name, source)
+            if delay := mechanism.delays.get(name, 0.0):
+                table[:, column] = signal(channel, experiment.hold).over(grid.t, delay)[0]
         elif isinstance(source, int | float | np.number) and np.isfinite(source):
             table[:, column] = float(source)
         else:
             raise MechidError(f"Input '{name}' needs a channel's name or a number, not {source!r}.")
     return table
+
+
+def late(experiment: Experiment, free: Parameters) -> tuple[Late, ...]:
+    """The inputs from channels whose delay is free."""
+    names = free.mechanism.input_names
+    return tuple(
+        Late(names.index(name), signal(_channel(experiment, source), experiment.hold))
+        for name, source in experiment.inputs.items()
+        if isinstance(source, str) and name in free.late_inputs
+    )
 
 
 def at_steps(experiment: Experiment, channel: str, t: np.ndarray) -> np.ndarray:
@@ -208,6 +220,8 @@ def _held(channel: Channel, t: np.ndarray, hold: str, who: str, name: str) -> np
         )
     if hold == "interpolated":
         return np.interp(t, time, values)
+    if hold == "end":
+        return np.interp(t[1:], time, values)
     if hold == "midpoint":
         return np.interp((t[:-1] + t[1:]) / 2, time, values)
     if hold == "mean":

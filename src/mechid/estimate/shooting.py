@@ -8,20 +8,22 @@ Unknowns: the parameters θ, shared by all experiments, and ξ, what is unknown 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 
-from mechid.dynamics.course import Course, Stretch, course
+from mechid.dynamics.course import Course, InputSlopes, Stretch, course
 from mechid.dynamics.feedback import Feedback
 from mechid.dynamics.linearization import Ahead, backward, forward, tangent_of
 from mechid.dynamics.model import Model
 from mechid.dynamics.simulate import planned
 from mechid.dynamics.stepper import Stepper, parameter_count
 from mechid.errors import MechidError
+from mechid.estimate.delay import Late
 from mechid.estimate.experiment import Experiment
 from mechid.estimate.residuals import Loss, pulled, residual_slopes, residuals
 from mechid.estimate.samples import Grid, Group
@@ -72,11 +74,13 @@ class Shooting:
     groups: tuple[Group, ...]
     first: FirstState
     table: np.ndarray | Feedback
-    """inputs, or inputs with feedback"""
+    """inputs, or inputs with feedback, at the starting parameters"""
     keep: int
     """steps whose states are kept; more are made again"""
     continued: bool = False
     """the last group only shows where this segment ends, and costs nothing"""
+    late: tuple[Late, ...] = ()
+    """inputs whose delay is free"""
 
     @property
     def size(self) -> int:
@@ -91,6 +95,26 @@ class Shooting:
     def weights(self, noise: tuple[np.ndarray, ...]) -> list[Weight]:
         """What makes every sample's noise white and of unit std, 0 where it is missing."""
         return [weighting(g, std) for g, std in zip(self.groups, noise, strict=True)]
+
+    def acting(self, theta: np.ndarray) -> np.ndarray | Feedback:
+        """The inputs as they act at some parameters."""
+        if not self.late:
+            return self.table
+        delays, _ = self.free.delays(theta)
+        rows = np.array(self.table.rows if isinstance(self.table, Feedback) else self.table)
+        for x in self.late:
+            rows[:, x.column] = x.signal.over(self.grid.t, float(delays[x.column]))[0]
+        return replace(self.table, rows=rows) if isinstance(self.table, Feedback) else rows
+
+    def moved_inputs(self, theta: np.ndarray) -> InputSlopes | None:
+        """How the inputs move with the parameters; None where no delay is free."""
+        if not self.free.late_inputs:
+            return None
+        delays, slopes = self.free.delays(theta)
+        by_delay = np.zeros((self.grid.steps, len(delays)))
+        for x in self.late:
+            by_delay[:, x.column] = x.signal.over(self.grid.t, float(delays[x.column]))[1]
+        return InputSlopes(by_delay, slopes)
 
     def run(
         self,
@@ -125,7 +149,7 @@ class Shooting:
                 self.grid.steps,
                 q=q,
                 v=v,
-                inputs=self.table,
+                inputs=self.acting(theta),
                 t0=float(self.grid.t[0]),
                 model=model,
             )
@@ -157,7 +181,7 @@ class Shooting:
         carry = jnp.broadcast_to(start.x, (self.stepper.window, *start.x.shape))
         newest = start.x
         parts: list[list[np.ndarray]] = [[] for _ in self.groups]
-        for stretch in course.stretches():
+        for stretch in self._stretches(run):
             for m in forward(
                 self.stepper, run.model, tangent, course.plan.controller, stretch, carry, run.ahead
             ):
@@ -181,10 +205,13 @@ class Shooting:
         stepper, model = self.stepper, run.model
         carry = jnp.zeros((stepper.window, stepper.nx(model)))
         numbers: Any = None
-        direct = np.zeros(self.free.size)
-        for stretch in course.stretches(backward=True):
+        direct, late = np.zeros(self.free.size), np.zeros(self.free.size)
+        for stretch in self._stretches(run, backward=True):
             cost = self._pulled(run.theta, model, weights, stretch)
-            carry, grown = backward(stepper, model, tangent, course.plan.controller, stretch, cost.by, carry)
+            carry, grown, more_late = backward(
+                stepper, model, tangent, course.plan.controller, stretch, cost.by, carry
+            )
+            late += more_late
             carry = carry.at[-1].add(cost.begin)
             more = [np.asarray(a) + b for a, b in zip(grown, cost.numbers, strict=True)]
             numbers = more if numbers is None else [a + b for a, b in zip(numbers, more, strict=True)]
@@ -194,6 +221,7 @@ class Shooting:
         own = parameter_count(tangent)
         for bar, slope in zip(numbers, slopes, strict=True):
             gradient[:own] += np.tensordot(bar, slope, bar.ndim)
+        gradient[:own] += late
         if self.loss.running is not None:
             gradient[: self.free.size] += direct * self.free.numbers_with_slopes(run.theta)[1]
         return gradient, start
@@ -202,6 +230,12 @@ class Shooting:
         if run.course is None or not np.isfinite(run.cost):
             raise MechidError(f"There is no derivative where the simulation fails: {run.failure}")
         return run.course
+
+    def _stretches(self, run: Run, *, backward: bool = False) -> Iterator[Stretch]:
+        """The steps of a run, with how their inputs move with the parameters."""
+        moved = self.moved_inputs(run.theta)
+        for s in self._course(run).stretches(backward=backward):
+            yield s if moved is None else s._replace(moved=moved.of(slice(s.first, s.first + s.steps)))
 
     def _tangents(self, run: Run) -> tuple[list[Any], Tangents]:
         tangent = tangent_of(self.free, run.theta)

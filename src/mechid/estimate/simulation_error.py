@@ -31,8 +31,8 @@ from mechid.estimate.tracking import with_gains, without_gains
 from mechid.estimate.uncertainty import uncertainty
 from mechid.estimate.warming import warm
 from mechid.estimate.whitening import unmixed
-from mechid.model.mechanism import Mechanism
 from mechid.model.parameters import Parameters
+from mechid.model.system import System
 
 
 class Solver(Protocol):
@@ -45,7 +45,7 @@ class Solver(Protocol):
 
 
 def simulation_error(
-    mechanism: Mechanism,
+    mechanism: System,
     stepper: Stepper,
     experiments: Experiment | Sequence[Experiment],
     free: Parameters,

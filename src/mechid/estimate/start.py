@@ -2,8 +2,9 @@
 
 Of nq coordinates on loops with r independent rows, r follow from the others; so do as many rates:
 
-    h(q_I, q_D; θ) = 0,    Dh(q; θ) v = 0
+    h(q_I, q_D; θ) = 0,    Dh(q; θ) v = 0,    c(q, v; θ) = 0
 
+and where constraints c are on rates alone, as many more rates follow.
 The independent ones (I) are held at their values or are unknowns ξ of the experiment; the dependent ones (D) are
 found by Newton's method, so that lengths in a loop may be free too. Derivatives follow by implicit differentiation.
 """
@@ -25,18 +26,20 @@ from mechid.dynamics.stepper import Stepper, along, parameter_count
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError
 from mechid.estimate.experiment import Start
-from mechid.model.mechanism import Mechanism
+from mechid.model.system import System
 
 
 class FirstState(NamedTuple):
     """How the first coordinates and rates depend on the unknowns ξ of one experiment."""
 
-    mechanism: Mechanism
+    mechanism: System
     q: np.ndarray
     v: np.ndarray
     """values as given; the dependent ones as found at the starting parameters"""
     dependent: np.ndarray
     """coordinates that follow from the loops"""
+    following: np.ndarray
+    """coordinates whose rates follow"""
     free_q: np.ndarray
     free_v: np.ndarray
     """coordinates whose value, whose rate is an unknown, in the order of ξ"""
@@ -67,7 +70,7 @@ class FirstState(NamedTuple):
         """Coordinates and rates for ξ, loops closed; None where they cannot be closed."""
         q, v, n = self.q.copy(), self.v.copy(), len(self.free_q)
         q[self.free_q], v[self.free_v] = unknowns[:n], unknowns[n:]
-        return _closed(self.mechanism, model, q, v, self.dependent)
+        return _closed(self.mechanism, model, q, v, self.dependent, self.following)
 
     def slopes(
         self, stepper: Stepper, model: Model, tangent: Any, x: Any, q: Any, v: Any, t: float
@@ -83,7 +86,8 @@ class FirstState(NamedTuple):
         by_v[self.free_v, n + np.arange(len(self.free_v))] = 1.0
         u = with_driven(self.mechanism, np.zeros(model.nu), q)
         rows = _undriven_rows(self.mechanism)
-        out = _slopes(stepper, model, tangent, x, q, v, u, t, by_q, by_v, self.dependent, rows)
+        follow = self.dependent, self.following
+        out = _slopes(stepper, model, tangent, x, q, v, u, t, by_q, by_v, *follow, rows)
         return Tangents(*map(np.asarray, out))
 
 
@@ -96,49 +100,64 @@ class Tangents(NamedTuple):
     v: np.ndarray
 
 
-def first_state(mechanism: Mechanism, model: Model, start: Start, who: str) -> FirstState:
+def first_state(mechanism: System, model: Model, start: Start, who: str) -> FirstState:
     """Decide which coordinates follow from the loops, the least known first, and close them."""
     q, v = start.values(mechanism)
     std_q, std_v = start.stds(mechanism)
     rows = _undriven_rows(mechanism)
-    dependent = np.zeros(0, int)
+    driven = [mechanism.coordinate_names.index(d.coordinate) for d in mechanism.drives]
+    dependent = following = np.zeros(0, int)
     if rows:
         slope = constraint_rows(mechanism, model, q)[1][:rows]  # type: ignore[arg-type]
-        driven = [mechanism.coordinate_names.index(d.coordinate) for d in mechanism.drives]
-        # what is free gives way before what has a prior, and that before what is known
-        ease = np.where(std_q == 0.0, 1.0, np.where(np.isinf(std_q), 1e6, 1e3))
-        ease[driven] = 0.0
-        r, order = scipy.linalg.qr(slope * ease, mode="r", pivoting=True)  # type: ignore[misc]
-        size = np.abs(np.diag(r))
-        dependent = np.sort(order[: int(np.sum(size > 1e-9 * size[0]))])
-    found = _closed(mechanism, model, q, v, dependent)
+        dependent = following = _giving_way(slope, std_q, driven)
+    found = _closed(mechanism, model, q, v, dependent, dependent)
+    if found is not None and model.nr:
+        slope = np.asarray(_rate_rows(model, *found, rows)[1])
+        following = _giving_way(slope, std_v, driven)
+        found = _closed(mechanism, model, q, v, dependent, following)
     if found is None:
         names = ", ".join(mechanism.coordinate_names[i] for i in dependent)
         raise MechidError(
             f"The loops of '{mechanism.name}' cannot be closed at the start of experiment '{who}' by moving "
             f"{names}: give a start near a closed configuration (assemble(…) finds one)."
         )
-    moved = ~np.isin(np.arange(len(q)), dependent)
+    every = np.arange(len(q))
     return FirstState(
         mechanism,
         *found,
         dependent,
-        np.flatnonzero(moved & (std_q > 0.0)),
-        np.flatnonzero(moved & (std_v > 0.0)),
+        following,
+        np.flatnonzero(~np.isin(every, dependent) & (std_q > 0.0)),
+        np.flatnonzero(~np.isin(every, following) & (std_v > 0.0)),
         np.concatenate([q, v]),
         np.where(np.concatenate([std_q, std_v]) > 0.0, np.concatenate([std_q, std_v]), np.inf),
     )
 
 
+def _giving_way(slope: np.ndarray, std: np.ndarray, driven: list[int]) -> np.ndarray:
+    """As many columns as there are independent rows: what is free before what has a prior, that before what is
+    known."""
+    ease = np.where(std == 0.0, 1.0, np.where(np.isinf(std), 1e6, 1e3))
+    ease[driven] = 0.0
+    r, order = scipy.linalg.qr(slope * ease, mode="r", pivoting=True)  # type: ignore[misc]
+    size = np.abs(np.diag(r))
+    return np.sort(order[: int(np.sum(size > 1e-9 * size[0]))])
+
+
 def _closed(
-    mechanism: Mechanism, model: Model, q: np.ndarray, v: np.ndarray, dependent: np.ndarray
+    mechanism: System,
+    model: Model,
+    q: np.ndarray,
+    v: np.ndarray,
+    dependent: np.ndarray,
+    following: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Move dependent coordinates and rates until every loop is and stays closed."""
-    if not len(dependent):
+    if not len(dependent) and not len(following):
         return q, v
     rows = _undriven_rows(mechanism)
     q, v = q.copy(), v.copy()
-    for _ in range(30):
+    for _ in range(30 if len(dependent) else 0):
         h, slope = (a[:rows] for a in constraint_rows(mechanism, model, q))  # type: ignore[arg-type]
         if not np.all(np.isfinite(h)):
             return None
@@ -147,17 +166,34 @@ def _closed(
         step = np.linalg.lstsq(slope[:, dependent], h, rcond=None)[0]
         q[dependent] -= step * min(1.0, 0.5 / max(np.abs(step).max(), 1e-300))
     else:
-        return None
-    v[dependent] = 0.0
-    v[dependent] = -np.linalg.lstsq(slope[:, dependent], slope @ v, rcond=None)[0]
+        if len(dependent):
+            return None
+    v[following] = 0.0
+    opening, slope = map(np.asarray, _rate_rows(model, q, v, rows))
+    v[following] = -np.linalg.lstsq(slope[:, following], opening, rcond=None)[0]
     return q, v
 
 
-def _undriven_rows(mechanism: Mechanism) -> int:
+@partial(jit, once=True, static_argnums=(3,))
+def _rate_rows(model: Model, q: Array, v: Array, rows: int) -> tuple[Array, Array]:
+    """What must vanish of rates, and its slope by them."""
+    return _opening(model, q, v, rows)
+
+
+def _opening(model: Model, q: Array, v: Array, rows: int) -> tuple[Array, Array]:
+    # slopes of loops do not depend on inputs
+    slope = model.constraint(q, jnp.zeros(model.nu))[1][:rows]
+    if not model.nr:
+        return slope @ v, slope
+    rolling, along = model.rolling(q, v, jnp.zeros(()))
+    return jnp.concatenate([slope @ v, rolling]), jnp.concatenate([slope, along])
+
+
+def _undriven_rows(mechanism: System) -> int:
     return len(mechanism.constraint_names) - len(mechanism.drives)
 
 
-@partial(jit, once=True, static_argnums=(11,))
+@partial(jit, once=True, static_argnums=(12,))
 def _slopes(
     stepper: Stepper,
     model: Model,
@@ -170,6 +206,7 @@ def _slopes(
     by_q: Array,
     by_v: Array,
     dependent: Array,
+    following: Array,
     rows: int,
 ) -> tuple[Array, Array, Array]:
     """Implicit differentiation of closed loops, then of the first state."""
@@ -185,22 +222,21 @@ def _slopes(
     def filled(slopes: Array) -> Array:
         return jnp.concatenate([slopes, jnp.zeros((slopes.shape[0], none.shape[0]))], -1)
 
+    def solved(d: Array, which: Array, slope: Array, change: Array) -> Array:
+        """Derivatives with those of the dependent ones such that nothing changes in what must vanish."""
+        kept = d.at[which].set(0.0)
+        change = change - slope[:, which] @ d[which]
+        return kept.at[which].set(-jnp.linalg.pinv(slope[:, which]) @ change)
+
     if rows:
-        pseudo = jnp.linalg.pinv(model.constraint(q, u)[1][:rows][:, dependent])
-        held = jnp.zeros(q.shape[0]).at[dependent].set(1.0)[:, None]
-
-        def closure(m: Model) -> Array:
-            return m.constraint(q, u)[0][:rows]
-
-        def opening(m: Model, q: Array) -> Array:
-            return m.constraint(q, u)[1][:rows] @ v
-
         slope = model.constraint(q, u)[1][:rows]
-        change = slope @ dq + filled(by_theta(closure, jnp.zeros(rows)))
-        dq = dq * (1 - held) - jnp.zeros_like(dq).at[dependent].set(pseudo @ change)
-        bend = jax.jacfwd(lambda q: opening(model, q))(q)
-        change = slope @ dv + bend @ dq + filled(by_theta(lambda m: opening(m, q), jnp.zeros(rows)))
-        dv = dv * (1 - held) - jnp.zeros_like(dv).at[dependent].set(pseudo @ change)
+        change = slope @ dq + filled(by_theta(lambda m: m.constraint(q, u)[0][:rows], jnp.zeros(rows)))
+        dq = solved(dq, dependent, slope, change)
+    if rows + model.nr:
+        slope = _opening(model, q, v, rows)[1]
+        bend = jax.jacfwd(lambda q: _opening(model, q, v, rows)[0])(q)
+        own_change = by_theta(lambda m: _opening(m, q, v, rows)[0], jnp.zeros(rows + model.nr))
+        dv = solved(dv, following, slope, slope @ dv + bend @ dq + filled(own_change))
 
     def state(m: Model, q: Array, v: Array) -> Array:
         return stepper.local(x, stepper.initial(m, q, v, u, t))

@@ -63,6 +63,7 @@ def before(experiment: Experiment, start: float, end: float) -> tuple[str, ...]:
     for name, channel in measured.items():
         others = {n: c for n, c in {**measured, **put_in}.items() if n != name}
         told += _stuck_notes(experiment.name, name, channel, others)
+    told += _still_notes(experiment.name, measured)
     for name, channel in put_in.items():
         told += _clip_notes(experiment.name, name, channel)
     return tuple(told + _rate_notes(experiment, measured))
@@ -168,6 +169,21 @@ def _stuck_notes(experiment: str, name: str, channel: Channel, others: dict[str,
             f" a sensor that is stuck? {_without(name, s.start, s.end)} takes these samples out."
         )
     return told
+
+
+def _still_notes(experiment: str, measured: dict[str, Channel]) -> list[str]:
+    """One sentence for channels that show one value throughout while another moves."""
+    still = [n for n, c in measured.items() if constant(c)]
+    moving = [n for n in measured if n not in still]
+    if not still or not moving:
+        return []
+    values = ", ".join(_value(measured[n].values[~measured[n].missing][0], measured[n]) for n in still)
+    one = len(still) == 1
+    return [
+        f"{_who(experiment, *still)} {'shows one value' if one else 'show one value each'} throughout, {values}, "
+        f"while '{moving[0]}' moves: {'a joint' if one else 'joints'} at rest, or stuck? What is stuck should not "
+        "be among what is measured."
+    ]
 
 
 def _goes_on(channel: Channel, s: Stuck) -> bool:

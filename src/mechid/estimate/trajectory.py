@@ -23,7 +23,7 @@ from mechid.dynamics.forms import FORMS
 from mechid.dynamics.intervals import dynamic_rows
 from mechid.dynamics.stepper import Stepper
 from mechid.errors import MechidError, choices
-from mechid.estimate.chain import ChainProblem, Motion, Place, ranges
+from mechid.estimate.chain import ChainProblem, Motion, Place, coordinates, ranges, some
 from mechid.estimate.experiment import Experiment
 from mechid.estimate.finish import finish
 from mechid.estimate.first_guess import Guess, first_guess
@@ -42,9 +42,9 @@ from mechid.estimate.state_errors import likeliest, most_likely
 from mechid.estimate.uncertainty import assessed
 from mechid.estimate.warming import warmed
 from mechid.model.geometry import finite
-from mechid.model.mechanism import Mechanism
 from mechid.model.parameters import Parameters
 from mechid.model.parts import DryFriction
+from mechid.model.system import System
 
 METHODS = ("sqp", "augmented-lagrangian", "ipopt")
 ROUNDS = 8
@@ -52,7 +52,7 @@ ROUNDS = 8
 
 
 def joint(
-    mechanism: Mechanism,
+    mechanism: System,
     stepper: Stepper,
     experiments: Experiment | Sequence[Experiment],
     free: Parameters,
@@ -81,7 +81,7 @@ def joint(
     if isinstance(stepper, Stepper):
         stepper = FORMS[state_errors](stepper)
     base, guesses, settings = _begun(mechanism, stepper, experiments, free, solver, "joint estimation", begin)
-    count = len(dynamic_rows(stepper, free.bind(free.theta0)))
+    count = len(dynamic_rows(base.shootings[0].stepper, free.bind(free.theta0)))
     base, notes = _with_noise(base)
     y, motions = _start(base, guesses, begin), tuple(g.motion for g in guesses)
     if state_error_weight is None:
@@ -131,7 +131,7 @@ def fast_noise(group: Group) -> np.ndarray:
 
 
 def full_discretization(
-    mechanism: Mechanism,
+    mechanism: System,
     stepper: Stepper,
     experiments: Experiment | Sequence[Experiment],
     free: Parameters,
@@ -153,12 +153,12 @@ def full_discretization(
         raise MechidError(f"There is no method '{method}' of full discretisation; valid: {choices(METHODS)}.")
     if method == "ipopt":
         casadi_module()
-        if isinstance(mechanism, Mechanism):
+        if isinstance(mechanism, System):
             _refuse_sticking(mechanism)
     base, guesses, settings = _begun(
         mechanism, stepper, experiments, free, solver, "full discretisation", begin
     )
-    count = len(dynamic_rows(stepper, free.bind(free.theta0)))
+    count = len(dynamic_rows(base.shootings[0].stepper, free.bind(free.theta0)))
     problem = ChainProblem(base, np.eye(count))
     solve = {
         "sqp": partial(solve_lifted, hardening=Hardening()),
@@ -178,7 +178,7 @@ def full_discretization(
     return replace(fit, solver="IPOPT") if method == "ipopt" else fit
 
 
-def _refuse_sticking(mechanism: Mechanism) -> None:
+def _refuse_sticking(mechanism: System) -> None:
     sticking = [e.coordinate for e in mechanism.elements if isinstance(e, DryFriction)]
     if sticking:
         raise MechidError(
@@ -372,14 +372,14 @@ def _finished(
 def _pushed(base: ShootingProblem, place: Place) -> bool:
     """Whether impulses that the model lacks make up much of the momenta: the log is followed, not explained."""
     for s, link in zip(base.shootings, place.links, strict=True):
-        q = np.asarray(
-            jax.vmap(lambda x, stepper=s.stepper: stepper.positions(place.model, x))(link.motion.states)
-        )
+        i, t = some(s.grid.steps), s.grid.t
+        around = jax.tree.map(lambda a, i=i: a[np.concatenate([i, i + 1])], link.motion.states)
+        q, inertia = (np.asarray(a) for a in coordinates(s.stepper, place.model, around))
+        old, new = q[: len(i)], q[len(i) :]
         rows, left = divmod(link.errors.shape[1], q.shape[1])
         if left:
             continue
-        inertia = np.asarray(place.model.mass_matrix(q[len(q) // 2]))
-        momenta = np.std(np.diff(q, axis=0) / np.diff(s.grid.t)[:, None] @ inertia, axis=0)
+        momenta = np.std((new - old) / (t[i + 1] - t[i])[:, None] @ inertia, axis=0)
         if np.any(np.sqrt(np.sum(link.errors**2, 0)) > UNEXPLAINED * np.tile(momenta, rows)):
             return True
     return False
@@ -408,6 +408,6 @@ def frozen(
         solution = solve_lifted(ChainProblem(base, weight), settings, y, motions)
         errors = sum(float(np.sum((link.errors @ weight.T) ** 2)) for link in solution.place.links)
         return solution.place, base, errors
-    count = len(dynamic_rows(stepper, free.bind(free.theta0)))
+    count = len(dynamic_rows(base.shootings[0].stepper, free.bind(free.theta0)))
     solution = solve_lifted(ChainProblem(base, np.eye(count)), settings, y, motions, None, Hardening())
     return solution.place, base, 0.0

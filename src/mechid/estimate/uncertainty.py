@@ -90,7 +90,8 @@ def assessed(problem: ShootingProblem, y: np.ndarray, rows: Rows) -> Uncertainty
     # motions that stay whole: y = Z z with C Z = 0
     Z = np.eye(n) if not len(C) else scipy.linalg.null_space(C)
     J = J @ Z if len(C) else J
-    inverse, lost = _inverse(J)
+    triangle = np.asarray(np.linalg.qr(J, mode="r"))
+    inverse, lost = _inverse(triangle)
     full = Z @ (inverse @ inverse.T) @ Z.T
     unknown = np.sum((Z @ lost) ** 2, 1) > 1e-6
     samples = r[:count]
@@ -130,11 +131,12 @@ def assessed(problem: ShootingProblem, y: np.ndarray, rows: Rows) -> Uncertainty
     covariance[hidden] = covariance[:, hidden] = 0.0
     covariance[np.diag_indices(nt)] = np.where(hidden, np.inf, np.diag(covariance))
     stds = np.sqrt(np.where(unknown, np.inf, np.diag(usual)))
-    return Uncertainty(covariance, stds, _projected(J, Z, nt), misfit, correlation, tuple(notes))
+    return Uncertainty(covariance, stds, _projected(triangle, Z, nt), misfit, correlation, tuple(notes))
 
 
 def _projected(J: np.ndarray, Z: np.ndarray, count: int) -> np.ndarray:
-    """A triangle with the norms of J's rows along the first unknowns, all others free to follow."""
+    """A triangle with the norms of J's rows, or of its triangle's, along the first unknowns, all others free to
+    follow."""
     n = Z.shape[1]
     # turn z so that the last directions move θ and all others do not
     _, _, V = np.linalg.svd(Z[:count])
@@ -147,9 +149,8 @@ def _projected(J: np.ndarray, Z: np.ndarray, count: int) -> np.ndarray:
     return last @ np.linalg.inv(by_theta)
 
 
-def _inverse(J: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A with A Aᵀ = (JᵀJ)⁻¹ over what J tells, and the directions that it does not."""
-    triangle = np.asarray(np.linalg.qr(J, mode="r"))
+def _inverse(triangle: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """A with A Aᵀ = (JᵀJ)⁻¹ over what J, or its triangle, tells, and the directions that it does not."""
     size = np.linalg.norm(triangle, axis=0)
     scale = np.where(size > 0, size, 1.0)
     _, s, V = np.linalg.svd(triangle / scale)

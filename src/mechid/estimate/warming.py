@@ -15,13 +15,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mechid.dynamics.course import Stretch, course
+from mechid.dynamics.course import InputSlopes, Stretch, course
 from mechid.dynamics.feedback import Feedback
 from mechid.dynamics.intervals import Intervals, dynamic_rows, interval_residuals, linear_intervals, moved
 from mechid.dynamics.linearization import backward, forward, matrices, tangent_at, tangent_of
 from mechid.dynamics.simulate import planned
 from mechid.dynamics.variational import Variational
-from mechid.estimate.chain import first_states, leading, ranges
+from mechid.estimate.chain import coordinates, first_states, leading, ranges, some
 from mechid.estimate.experiment import LQR
 from mechid.estimate.problem import ShootingProblem
 from mechid.estimate.residuals import pulled, residual_slopes, residuals, sample_rows
@@ -48,7 +48,8 @@ def warmed(base: ShootingProblem) -> Iterator[None]:
     """Compile what chains of states need, beside whatever is done meanwhile."""
     shooting, free = base.shootings[0], base.free
     model = free.bind(free.theta0)
-    seen = _shape((shooting.stepper, model, shooting.groups, free.size, base.size))
+    late = bool(free.late_inputs)
+    seen = _shape((shooting.stepper, model, shooting.groups, free.size, base.size)), late
     if seen in _WARM:
         yield
         return
@@ -82,7 +83,10 @@ def warmed(base: ShootingProblem) -> Iterator[None]:
     def starts() -> None:
         x = first_states(shooting, model, first.q, first.v)
         first.slopes(stepper, model, tangent, x, first.q, first.v, float(shooting.grid.t[0]))
-        ranges(stepper, jax.tree.map(lambda a: np.zeros((shooting.grid.steps + 1, *a.shape)), x))
+        states = jax.tree.map(lambda a: np.zeros((shooting.grid.steps + 1, *a.shape)), x)
+        ranges(stepper, states)
+        two = 2 * len(some(shooting.grid.steps))
+        coordinates(stepper, model, jax.tree.map(lambda a: a[:1].repeat(two, 0), states))
 
     def follows() -> None:
         slopes = [None if s is None else s[..., 0] for s in tangent]
@@ -128,7 +132,10 @@ def _one_step(shooting: Shooting, model: Any) -> Stretch:
     states = jax.tree.map(lambda a: np.zeros((stepper.window + 1, *a.shape)), _SHAPES[key])
     driven = np.zeros((1, model.driven.shape[0]))
     z = np.zeros((1, stepper.nz(model)))
-    return Stretch(0, stepper.window - 1, states, z, u[None], t[:1], driven, table[:1])
+    moved = None
+    if shooting.free.late_inputs:
+        moved = InputSlopes(np.zeros((1, model.nu)), np.zeros((model.nu, shooting.free.size)))
+    return Stretch(0, stepper.window - 1, states, z, u[None], t[:1], driven, table[:1], moved)
 
 
 def _simulation(shooting: Shooting, model: Any, stretch: Stretch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from mechid.errors import MechidError
+from mechid.errors import MechidError, choices
 from mechid.estimate.fit import Fit
 from mechid.estimate.prepare import prepared
 from mechid.estimate.simulation_error import simulation_error
@@ -196,9 +196,12 @@ def _write(study: Study, fit: Fit, place: Path, about: dict[str, Any], plots: bo
     model = place / f"{study.model.stem}-identified{study.model.suffix}"
     _tried(
         "The identified model is not written: ",
-        lambda: write_mechanism(fit.mechanism, study.model, model),
+        lambda: write_mechanism(fit.mechanism, study.model, model, ignore=("delay",)),
         told,
     )
+    if fit.mechanism.delays and model.exists():
+        late = choices(f"{name} ({delay:.4g} s)" for name, delay in fit.mechanism.delays.items())
+        told.append(f"{model.name} has no place for how late inputs act: {late}.")
     if plots:
         from mechid.report.fit_plot import plot_convergence, plot_fit
 

@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from mechid.dynamics.bdf import BDF
+from mechid.dynamics.onestep import RULES as ONE_STEP
+from mechid.dynamics.onestep import OneStep
 from mechid.dynamics.spook import Spook
+from mechid.dynamics.spook_rows import NUMBERS, Softness
 from mechid.dynamics.stepper import Stepper
 from mechid.dynamics.variational import FORCES, RULES, Variational
 from mechid.errors import choices
@@ -25,15 +28,16 @@ from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
 from mechid.estimate.solvers.steepest_descent import SteepestDescent
 from mechid.estimate.trajectory import METHODS
 from mechid.jobs.entries import Entry, EntryFile, read_entries
-from mechid.jobs.study_logs import check_experiment, read_experiment
-from mechid.model.mechanism import Mechanism
+from mechid.jobs.study_logs import check_experiment, input_name, read_experiment
 from mechid.model.parameter import TRANSFORMS
 from mechid.model.parameters import Parameters
 from mechid.model.reading import ACTUATORS, read_mechanism
+from mechid.model.system import System
 
 KEYS = (
     "model",
     "actuators",
+    "delays",
     "estimator",
     "state_error_weight",
     "method",
@@ -46,7 +50,7 @@ KEYS = (
     "limit",
 )
 ESTIMATORS = ("simulation-error", "joint", "full-discretization")
-STEPPERS = ("variational", *(f"bdf{m}" for m in range(1, 7)), "spook")
+STEPPERS = ("variational", *(f"bdf{m}" for m in range(1, 7)), "spook", *ONE_STEP)
 SOLVERS: dict[str, Any] = {
     "levenberg-marquardt": LevenbergMarquardt,
     "steepest-descent": SteepestDescent,
@@ -62,7 +66,7 @@ class Study:
     file: EntryFile
     model: Path
     """the URDF or MJCF file"""
-    mechanism: Mechanism
+    mechanism: System
     free: Parameters
     stepper: Stepper
     solver: Any
@@ -110,7 +114,7 @@ def read_study(path: Path, changes: Sequence[str] = ()) -> Study:
                 f"Two logs are called '{name}': give each a name of its own with the key 'name'."
             )
     with given["stepper"].blamed():
-        stepper.check(free.bind(free.theta0), 1)
+        stepper.on(mechanism).check(free.bind(free.theta0), 1)
     for entry, (experiment, _) in zip(logs, read, strict=True):
         check_experiment(entry, experiment, free, stepper)
     experiments, files = zip(*read, strict=True)
@@ -155,13 +159,17 @@ def _segments(entry: Entry | None, solver: Entry | None) -> int:
     return int(count)
 
 
-def _mechanism(root: Entry) -> tuple[Path, Mechanism]:
+def _mechanism(root: Entry) -> tuple[Path, System]:
     entry = root["model"]
     actuators = root.get("actuators")
     inputs = "torque" if actuators is None else actuators.text(ACTUATORS, "kind of actuators")
     path = root.file.path.parent / entry.text()
     with entry.blamed():
-        return path, read_mechanism(path, actuators=inputs).checked()
+        mechanism = read_mechanism(path, actuators=inputs).checked()
+    delays = root.get("delays")
+    for name, e in delays.table().items() if delays is not None else ():
+        mechanism = mechanism.delayed(input_name(e, name, mechanism), e.number())
+    return path, mechanism
 
 
 # How it is stepped and solved
@@ -172,8 +180,9 @@ def _stepper(entry: Entry) -> Stepper:
     tolerances = ("absolute_tolerance", "relative_tolerance")
     extra = {
         "variational": ("rule", "forces", *tolerances),
-        "spook": ("compliance", "rotational_compliance", "relaxation_time"),
+        "spook": (*NUMBERS, "constraints"),
         **{f"bdf{m}": tolerances for m in range(1, 7)},
+        **dict.fromkeys(ONE_STEP, tolerances),
     }
     every = dict.fromkeys(k for keys in extra.values() for k in keys)
     entry.table((*common, *every), needs=("dt",))
@@ -184,11 +193,18 @@ def _stepper(entry: Entry) -> Stepper:
             valid = choices((*common, *extra[kind]))
             raise given[key].error(f"A {kind} stepper has no key '{key}'; valid: {valid}.")
     options: dict[str, Any] = {"dt": given["dt"].number(above=0.0)}
+    if "constraints" in given:
+        options["constraints"] = {
+            name: Softness(**{key: x.number(least=0.0) for key, x in e.table(NUMBERS).items()})
+            for name, e in given.pop("constraints").table().items()
+        }
     for key in (k for k in given if k in extra[kind]):
         words = {"rule": tuple(RULES), "forces": FORCES}.get(key)
         options[key] = given[key].number(least=0.0) if words is None else given[key].text(words)
     if kind == "variational":
         return Variational(**{"forces": "balanced", **options})
+    if kind in ONE_STEP:
+        return OneStep(rule=kind, **options)
     return Spook(**options) if kind == "spook" else BDF(order=int(kind[3:]), **options)
 
 
@@ -212,7 +228,7 @@ def _solver(entry: Entry | None) -> Any:
 # What is free
 
 
-def _parameters(entry: Entry, mechanism: Mechanism) -> Parameters:
+def _parameters(entry: Entry, mechanism: System) -> Parameters:
     free = Parameters(mechanism)
     for key, e in entry.table().items():
         if key == "inertia":

@@ -19,9 +19,9 @@ from mechid.estimate.experiment import HOLDS, LQR, Experiment, Measured, Start, 
 from mechid.estimate.start import first_state
 from mechid.jobs.entries import Entry
 from mechid.jobs.log_changes import mended, named_channel, named_channels
-from mechid.model.mechanism import Mechanism
 from mechid.model.parameters import Parameters
 from mechid.model.parts import Motor
+from mechid.model.system import System
 
 KEYS = (
     "file",
@@ -47,10 +47,10 @@ KEYS = (
 MOST = 1e8
 """steps of a log"""
 TIME_UNITS = ("s", "ms", "us", "ns", "min", "h")
-SENSORS = ("joint", "velocity", "force", "position", "frame_velocity", "pose", "reaction")
+SENSORS = ("joint", "velocity", "force", "position", "frame_velocity", "pose", "reaction", "output")
 
 
-def read_experiment(entry: Entry, mechanism: Mechanism, folder: Path) -> tuple[Experiment, Path]:
+def read_experiment(entry: Entry, mechanism: System, folder: Path) -> tuple[Experiment, Path]:
     """The experiment of one [[log]], and the file of its log."""
     given = entry.table(KEYS, needs=("file", "measured"))
     path = folder / given["file"].text()
@@ -87,7 +87,7 @@ def check_experiment(entry: Entry, experiment: Experiment, free: Parameters, ste
     with entry["measured"].blamed():
         samples.groups(experiment, grid)
     for name, e in entry["inputs"].table().items() if "inputs" in entry else ():
-        own = _input_name(e, name, mechanism)
+        own = input_name(e, name, mechanism)
         with e.blamed():
             samples.inputs(replace(experiment, inputs={own: experiment.inputs[own]}), mechanism, grid)
     if experiment.feedback is not None:
@@ -183,7 +183,7 @@ def _span(
 # What is measured
 
 
-def _measured(entry: Entry, mechanism: Mechanism, log: Log) -> Measured:
+def _measured(entry: Entry, mechanism: System, log: Log) -> Measured:
     given = entry.table((*SENSORS, "channels", "std", "covariance"), needs=("channels",))
     kinds = [k for k in SENSORS if k in given]
     if len(kinds) != 1:
@@ -226,7 +226,7 @@ def _same_unit(entry: Entry, log: Log, name: str, unit: str, what: str) -> None:
         )
 
 
-def _sensor(entry: Entry, kind: str, mechanism: Mechanism) -> tuple[Any, list[str]]:
+def _sensor(entry: Entry, kind: str, mechanism: System) -> tuple[Any, list[str]]:
     """A sensor, and the unit of each of its values."""
     if kind in ("joint", "velocity", "force"):
         names = entry.texts()
@@ -239,8 +239,19 @@ def _sensor(entry: Entry, kind: str, mechanism: Mechanism) -> tuple[Any, list[st
             "velocity": sensors.joint_velocity,
             "force": sensors.joint_force,
         }[kind]
-        forms = {"joint": ("rad", "m"), "velocity": ("rad/s", "m/s"), "force": ("N·m", "N")}[kind]
-        return make(mechanism, *names), [forms[0] if c.revolute else forms[1] for c in found]
+        units = {
+            "joint": [c.unit for c in found],
+            "velocity": [f"{c.unit}/s" if c.unit else "" for c in found],
+            "force": [c.force_unit for c in found],
+        }[kind]
+        return make(mechanism, *names), units
+    if kind == "output":
+        # only a symbolic mechanism has outputs, and SymPy takes long to import
+        from mechid.dynamics.symbolic import symbolic_output
+
+        names = entry.texts()
+        with entry.blamed():
+            return symbolic_output(mechanism, *names), [mechanism.output(n).unit for n in names]  # type: ignore
     name = entry.text()
     with entry.blamed():
         if kind == "position":
@@ -253,7 +264,7 @@ def _sensor(entry: Entry, kind: str, mechanism: Mechanism) -> tuple[Any, list[st
         return made, [_row_unit(mechanism, int(i)) for i in made.index]
 
 
-def _row_unit(mechanism: Mechanism, row: int) -> str:
+def _row_unit(mechanism: System, row: int) -> str:
     """The unit of a constraint row's force; "" for couplings and drives, whose is a coordinate's."""
     rows = [r for loop in mechanism.loops for r in loop.rows]
     return ("N" if rows[row].unit == "m" else "N·m") if row < len(rows) else ""
@@ -262,7 +273,7 @@ def _row_unit(mechanism: Mechanism, row: int) -> str:
 # What is put in, and how it began
 
 
-def _input_name(entry: Entry, name: str, mechanism: Mechanism) -> str:
+def input_name(entry: Entry, name: str, mechanism: System) -> str:
     """An input by its own name, or by that of the coordinate that its motor moves."""
     if name in mechanism.input_names:
         return name
@@ -272,10 +283,10 @@ def _input_name(entry: Entry, name: str, mechanism: Mechanism) -> str:
     raise entry.error(unknown("input", name, mechanism.input_names))
 
 
-def _inputs(entry: Entry | None, mechanism: Mechanism, log: Log) -> dict[str, str | float]:
+def _inputs(entry: Entry | None, mechanism: System, log: Log) -> dict[str, str | float]:
     inputs: dict[str, str | float] = {}
     for name, e in entry.table().items() if entry is not None else ():
-        own = _input_name(e, name, mechanism)
+        own = input_name(e, name, mechanism)
         if own in inputs:
             raise e.error(f"Input '{own}' is given twice.")
         inputs[own] = named_channel(e, log, e.value) if isinstance(e.value, str) else _constant(e)
@@ -289,7 +300,7 @@ def _constant(entry: Entry) -> float:
 
 
 def _start(
-    entry: Entry | None, mechanism: Mechanism, log: Log, measured: Sequence[Measured], span: tuple[Any, Any]
+    entry: Entry | None, mechanism: System, log: Log, measured: Sequence[Measured], span: tuple[Any, Any]
 ) -> Start:
     if entry is None:
         return Start()
@@ -316,7 +327,7 @@ def _first(entry: Entry, log: Log, begin: float) -> float:
     return float(channel.values[there[0]])
 
 
-def _std(entry: Entry, mechanism: Mechanism) -> Any:
+def _std(entry: Entry, mechanism: System) -> Any:
     def known(e: Entry) -> float | str:
         good = e.value in ("known", "free") if isinstance(e.value, str) else _is_std(e.value)
         if not good:
@@ -334,12 +345,12 @@ def _is_std(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0.0
 
 
-def _coordinate(entry: Entry, mechanism: Mechanism, name: str) -> None:
+def _coordinate(entry: Entry, mechanism: System, name: str) -> None:
     with entry.blamed():
         mechanism.coordinate(name)
 
 
-def _tracked(entry: Entry, mechanism: Mechanism, log: Log) -> Tracked:
+def _tracked(entry: Entry, mechanism: System, log: Log) -> Tracked:
     given = entry.table(("channels", "state_weight", "input_weight"), needs=("channels",))
     channels = {}
     for name, e in given["channels"].table().items():

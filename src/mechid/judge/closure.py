@@ -9,10 +9,9 @@ from typing import Any
 import numpy as np
 
 from mechid.dynamics.assembly import assemble, constraint_rows
-from mechid.dynamics.lowering import lower
 from mechid.errors import MechidError
 from mechid.model.geometry import Array
-from mechid.model.mechanism import Mechanism
+from mechid.model.system import System
 
 RANK = 1e-9
 """singular values of Dh this much smaller than the largest are zero"""
@@ -51,13 +50,13 @@ class Closure:
     """coordinates that may be chosen freely there"""
 
 
-def closure(mechanism: Mechanism) -> Closure:
+def closure(mechanism: System) -> Closure:
     """How far the loops are open at zero coordinates, whether they can be closed, and what stays free then."""
     n, names = len(mechanism.coordinates), mechanism.coordinate_names
     rows = len(mechanism.constraint_names)
     if not rows:
         return Closure((), "", np.zeros(n), n, 0, names)
-    model = lower(mechanism)
+    model = mechanism.lower()
     gaps = tuple(_gaps(mechanism, constraint_rows(mechanism, model, np.zeros(n))[0]))
     try:
         q = assembled(mechanism)
@@ -81,7 +80,7 @@ def _independent(names: tuple[str, ...], free: Array) -> tuple[str, ...]:
     return tuple(names[j] for j in sorted(chosen))
 
 
-def _gaps(mechanism: Mechanism, h: Array) -> Iterator[Gap]:
+def _gaps(mechanism: System, h: Array) -> Iterator[Gap]:
     at = 0
     for loop in mechanism.loops:
         own = h[at : at + len(loop.rows)]
@@ -107,7 +106,7 @@ def _equation(c: Any) -> str:
     return f"{c.coordinate} = {' + '.join(terms) or '0'}".replace("+ -", "− ").replace("= 1·", "= ")
 
 
-def assembled(mechanism: Mechanism) -> Array:
+def assembled(mechanism: System) -> Array:
     """Coordinates that close every loop: found from zero, from within the limits, or from near there at random.
 
     Zero is often a dead point, from which a loop does not close though it could.

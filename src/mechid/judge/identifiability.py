@@ -17,6 +17,8 @@ import scipy.linalg
 
 from mechid.estimate.fit import Estimate, Fit
 from mechid.estimate.uncertainty import physical_slope
+from mechid.judge.combinations import Combination, combinations
+from mechid.model.system import System
 
 TOLD, WEAK, LOST = "told", "weak", "lost"
 AT_BOUND, NOT_IDENTIFIABLE, POORLY_KNOWN, DID_NOT_MOVE, NO_STD = (
@@ -56,6 +58,9 @@ class Identifiability:
     """one for each direction that is weak or lost; parameters that do nothing share one"""
     suggestion: str
     """what to do about them; empty where all is told"""
+    combinations: tuple[Combination, ...] = ()
+    """where some parameters cannot be told alone: what can, parameters and expressions of them, with values and
+    standard deviations; empty where all is told, or where there are no simple expressions"""
 
     @property
     def judged(self) -> bool:
@@ -99,8 +104,29 @@ def identifiability(fit: Fit) -> Identifiability:
     if silent:
         sentences.append(_silence([names[int(np.argmax(np.abs(V[:, i])))] for i in silent]))
     alone = all(np.sum(_members(V[:, i], stds[i])) == 1 for i in bad)
-    suggestion = _suggestion(len(bad), len(sentences), alone)
-    return Identifiability(names, sizes, s, stds, V, classes, tuple(sentences), suggestion)
+    together = any(classes[i] == LOST and np.sum(_members(V[:, i], stds[i])) > 1 for i in bad)
+    suggestion = _suggestion(len(bad), len(sentences), alone, together)
+    told = _tellable(fit.free.mechanism, found, sizes, V, stds, classes)
+    return Identifiability(names, sizes, s, stds, V, classes, tuple(sentences), suggestion, told)
+
+
+def _tellable(
+    mechanism: System,
+    found: tuple[Estimate, ...],
+    sizes: np.ndarray,
+    V: np.ndarray,
+    stds: np.ndarray,
+    classes: tuple[str, ...],
+) -> tuple[Combination, ...]:
+    """What can be told where directions are lost."""
+    lost = np.array([c == LOST for c in classes])
+    if not lost.any():
+        return ()
+    told = V[:, ~lost] * sizes[:, None] * stds[~lost]
+    values = np.array([p.value for p in found])
+    null = V[:, lost] * sizes[:, None]
+    names = [p.name for p in found]
+    return combinations(names, values, null, told @ told.T, lambda x: mechanism.combined(names, x)) or ()
 
 
 def flags(fit: Fit) -> dict[str, tuple[str, ...]]:
@@ -216,8 +242,8 @@ def _silence(names: list[str]) -> str:
     return f"{_and(names)} do not change the data: they cannot be told."
 
 
-def _suggestion(directions: int, sentences: int, alone: bool) -> str:
-    """What to do; alone: every direction is about one parameter."""
+def _suggestion(directions: int, sentences: int, alone: bool, together: bool) -> str:
+    """What to do; alone: every direction is about one parameter; together: some move along one that is lost."""
     if not directions:
         return ""
     if alone:
@@ -226,7 +252,8 @@ def _suggestion(directions: int, sentences: int, alone: bool) -> str:
         what = "Fix one of them, give one of them a prior,"
     else:
         what = "For each of these fix a parameter, give it a prior,"
-    return f"{what} or measure motions that tell more."
+    more = ", under a known force for instance" if together else ""
+    return f"{what} or measure motions that tell more{more}."
 
 
 def _and(names: list[str], limit: int = 6) -> str:

@@ -117,6 +117,8 @@ class Layout:
         names = list(dict.fromkeys(a.name for a in self.addresses))
         near = difflib.get_close_matches(pattern, names, n=4, cutoff=0.5)
         near += [n for n in names if pattern.strip("*") and pattern.strip("*") in n and n not in near]
+        first, _, last = pattern.partition(".")
+        near += [n for n in names if n.startswith(f"{first}.") and n.endswith(f".{last}") and n not in near]
         hint = f"Near matches: {choices(near, 8)}." if near else f"Valid: {choices(names)}."
         return MechidError(f"There is no number with the address '{pattern}'. {hint}")
 
@@ -164,6 +166,9 @@ def layout(mechanism: Mechanism) -> Layout:
         for i, part in enumerate(parts):
             triple(origin + 3 * i, f"{part.name}.origin", "m", kind)
             triple(tilt + 3 * i, f"{part.name}.tilt", "rad", kind)
+    at = block("delay", len(mechanism.input_names), 1)
+    for i, name in enumerate(mechanism.input_names):
+        addresses.append(Address(f"{name}.delay", at + i, "s", "input"))
     by_name = {c.name: c for c in mechanism.coordinates}
     tables: dict[str, list[Any]] = {
         name: [e for e in mechanism.elements if type(e) is part] for name, part in TABLES.items()
@@ -196,6 +201,7 @@ def values(mechanism: Mechanism, where: Layout) -> Array:
     for kind, part in TABLES.items():
         rows = [element_numbers(e) for e in mechanism.elements if type(e) is part]
         parts[kind] = np.array(rows)
+    parts["delay"] = np.array([mechanism.delays.get(name, 0.0) for name in mechanism.input_names])
     parts["coupling"] = np.array([element_numbers(c) for c in mechanism.couplings])
     customs = [e for e in mechanism.elements if isinstance(e, Custom)]
     parts["custom"] = np.array([v for e in customs for _, v in e.parameters])
@@ -219,6 +225,7 @@ def written(m: Mechanism, layout: Layout, values: Array, tens: dict[int, Array])
         frames=_placed(m.frames, part["frame_origin"], part["frame_tilt"]),
         couplings=tuple(_renewed(c, rows) for c in m.couplings),
         elements=tuple(_renewed(e, rows) for e in m.elements),
+        delays={n: float(d) for n, d in zip(m.input_names, part["delay"][:, 0], strict=True) if d},
     )
 
 

@@ -14,7 +14,7 @@ SI units throughout: m, kg, s, rad, N, N·m.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike
 
 from mechid.errors import MechidError, choices, unknown
 from mechid.model import closures
+from mechid.model.addresses import Layout, written
 from mechid.model.geometry import Array, finite, inertia_matrix, numeric, rotation_matrix, unit
 from mechid.model.parts import (
     Armature,
@@ -49,15 +50,17 @@ from mechid.model.parts import (
     check_function,
 )
 from mechid.model.printing import describe
+from mechid.model.system import System
 
 if TYPE_CHECKING:
+    from mechid.dynamics.lowering import Lowering
     from mechid.dynamics.model import TreeModel
 
 WORLD = "world"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Mechanism:
+class Mechanism(System):
     """Named bodies, joints, frames, loops and elements under gravity."""
 
     name: str = "mechanism"
@@ -70,6 +73,8 @@ class Mechanism:
     couplings: tuple[Coupling, ...] = field(default=(), kw_only=True)
     drives: tuple[Drive, ...] = field(default=(), kw_only=True)
     elements: tuple[Element, ...] = field(default=(), kw_only=True)
+    delays: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+    """s, by input: how much later it acts than it was logged; 0 where absent"""
     notes: tuple[str, ...] = field(default=(), kw_only=True)
     """sentences on what the file it was read from holds and it leaves out or changes"""
 
@@ -487,6 +492,16 @@ class Mechanism:
             raise MechidError(f"The axes of force '{name}' are '{axes}'; valid: world, body.")
         return self._add(Wrench(name, frame, axes, bool(moment)))
 
+    def delayed(self, input: str, delay: float) -> Mechanism:
+        """The same with an input (by its name) that acts so much later than it was logged, s.
+
+        Estimators shift logged inputs by it; `simulate` takes inputs as they act. It may be free: "motor.delay".
+        """
+        if input not in self.input_names:
+            raise unknown("input", input, self.input_names)
+        late = float(finite(delay, (), f"The delay of input '{input}'"))
+        return dataclasses.replace(self, delays={**self.delays, input: late})
+
     def element(
         self,
         name: str,
@@ -577,10 +592,6 @@ class Mechanism:
         return tuple(c for j in self.joints for c in j.coordinates)
 
     @property
-    def coordinate_names(self) -> tuple[str, ...]:
-        return tuple(c.name for c in self.coordinates)
-
-    @property
     def frame_names(self) -> tuple[str, ...]:
         """The world, every body's own frame, and the named frames."""
         return (WORLD, *(b.name for b in self.bodies), *(f.name for f in self.frames))
@@ -603,25 +614,6 @@ class Mechanism:
         geometric = [f"{l.name}[{i}]" for l in self.loops for i in range(len(l.rows))]
         return (*geometric, *(c.name for c in self.couplings), *(d.name for d in self.drives))
 
-    def coordinate(self, name: str) -> Coordinate:
-        for c in self.coordinates:
-            if c.name == name:
-                return c
-        raise unknown("coordinate", name, self.coordinate_names)
-
-    def coordinate_vector(self, values: dict[str, float] | ArrayLike | None, what: str) -> Array:
-        """A vector over all coordinates from a dictionary by name (others 0), a sequence or None."""
-        n = len(self.coordinates)
-        if values is None:
-            return np.zeros(n)
-        if isinstance(values, dict):
-            vector = np.zeros(n)
-            for name, value in values.items():
-                self.coordinate(name)
-                vector[self.coordinate_names.index(name)] = finite(value, (), f"{what} '{name}'")
-            return vector
-        return finite(values, (n,), what)
-
     def checked(self) -> Mechanism:
         """This mechanism, if it is complete: every body hangs on a joint and something can move."""
         loose = [b.name for b in self.bodies if b.name not in self._joint_of]
@@ -636,6 +628,14 @@ class Mechanism:
         from mechid.dynamics.lowering import lower
 
         return lower(self)
+
+    def lowered(self) -> Lowering:
+        from mechid.dynamics.lowering import Lowering
+
+        return Lowering(self)
+
+    def renewed(self, layout: Layout, values: Array, tens: dict[int, Array]) -> Mechanism:
+        return written(self, layout, values, tens)
 
     def __repr__(self) -> str:
         return describe(self)

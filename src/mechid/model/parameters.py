@@ -31,15 +31,14 @@ from numpy.typing import ArrayLike
 
 from mechid.errors import MechidError, choices, unknown
 from mechid.model import inertia
-from mechid.model.addresses import Address, written
+from mechid.model.addresses import Address
 from mechid.model.geometry import Array, finite, numeric
-from mechid.model.mechanism import Mechanism
 from mechid.model.parameter import TRANSFORMS, Bounds, Map, Move, Parameter, Prior, Quantity, checked_map
 from mechid.model.parts import rigid_numbers
+from mechid.model.system import Lowered, System
 
 if TYPE_CHECKING:
-    from mechid.dynamics.lowering import Lowering
-    from mechid.dynamics.model import TreeModel
+    from mechid.dynamics.model import Model
 
 LOG_CHOLESKY = ("alpha", "d1", "d2", "d3", "s12", "s23", "s13", "t1", "t2", "t3")
 
@@ -48,20 +47,18 @@ LOG_CHOLESKY = ("alpha", "d1", "d2", "d3", "s12", "s23", "s13", "t1", "t2", "t3"
 class Parameters:
     """The free numbers of a mechanism. Immutable; what adds to it returns a new set."""
 
-    mechanism: Mechanism
+    mechanism: System
     entries: tuple[Parameter, ...] = field(default=(), kw_only=True)
     limits: tuple[tuple[dict[str, float], float], ...] = field(default=(), kw_only=True)
     """factors by name, and the upper bound of the sum"""
-    lowering: Lowering = field(default=None, kw_only=True)  # type: ignore[assignment]
-    """topology, layout and own values of the mechanism, worked out once"""
+    lowering: Lowered = field(default=None, kw_only=True)  # type: ignore[assignment]
+    """layout and own values of the mechanism, worked out once"""
 
     def __post_init__(self) -> None:
-        from mechid.dynamics.lowering import Lowering
-
-        if not isinstance(self.mechanism, Mechanism):
+        if not isinstance(self.mechanism, System):
             raise MechidError(f"Parameters are those of a Mechanism, not of {self.mechanism!r}.")
         if self.lowering is None:
-            object.__setattr__(self, "lowering", Lowering(self.mechanism))
+            object.__setattr__(self, "lowering", self.mechanism.lowered())
 
     # Choosing what is free
 
@@ -266,18 +263,28 @@ class Parameters:
         """∂values/∂theta."""
         return self._programs[1](self._vector(theta))
 
-    def __call__(self, theta: ArrayLike) -> TreeModel:
+    # Inputs that act late
+
+    @cached_property
+    def late_inputs(self) -> tuple[str, ...]:
+        """Inputs whose delay is free."""
+        moved = {a.index for _, a in self._moved()}
+        at = self.lowering.layout.blocks.get("delay", (0, 0, 1))[0]
+        return tuple(name for i, name in enumerate(self.mechanism.input_names) if at + i in moved)
+
+    def delays(self, theta: ArrayLike) -> tuple[Array, Array]:
+        """How late each input acts, s, and ∂/∂theta (inputs, parameters), on the host."""
+        at, count, _ = self.lowering.layout.blocks.get("delay", (0, 0, 1))
+        chosen = slice(at, at + count)
+        return np.asarray(self.values(theta))[chosen], np.asarray(self.tangent(theta))[chosen]
+
+    def __call__(self, theta: ArrayLike) -> Model:
         """The model for a theta: `bind`."""
         return self.bind(theta)
 
-    def bind(self, theta: ArrayLike) -> TreeModel:
+    def bind(self, theta: ArrayLike) -> Model:
         """The model for a theta, in traced functions too."""
-        from mechid.dynamics.prepare import prepare
-
-        values = self.values(theta)
-        if isinstance(values, Tracer):
-            return prepare(self.lowering.topology, values)
-        return self.lowering.model(values)  # type: ignore[arg-type]
+        return self.lowering.model(self.values(theta))
 
     def physical_numbers(self, theta: ArrayLike) -> jax.Array | Array:
         """The numbers of `physical` in its order, differentiable in theta."""
@@ -294,7 +301,7 @@ class Parameters:
         numbers = np.asarray(self.physical_numbers(theta)).tolist()
         return {r.name: Quantity(x, r.unit) for r, x in zip(reported, numbers, strict=True)}
 
-    def apply(self, theta: ArrayLike) -> Mechanism:
+    def apply(self, theta: ArrayLike) -> Any:
         """The mechanism with the numbers of theta in its parts (tilts turn the rotations)."""
         theta = finite(theta, (self.size,), "theta")
         layout, values = self.lowering.layout, np.array(self.values(theta))
@@ -306,7 +313,7 @@ class Parameters:
                 name = self.mechanism.bodies[b].name
                 raise MechidError(f"Body '{name}' has a first moment but no mass to write it with.")
             tens[b] = held[b] if b in self._physical else inertia.physical_from_linear(linear[b])
-        return written(self.mechanism, layout, values, tens)
+        return self.mechanism.renewed(layout, values, tens)
 
     def _vector(self, theta: Any) -> jax.Array:
         """theta as a vector of the right length, traced or not."""

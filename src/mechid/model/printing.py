@@ -59,6 +59,9 @@ def describe(mechanism: Mechanism) -> str:
             lines.append(f"element {e.name}: on {', '.join(e.coordinates)} {values}".rstrip())
     if mechanism.input_names:
         lines.append(f"inputs: {', '.join(mechanism.input_names)}")
+    late = [f"{name} {delay:.4g} s" for name, delay in mechanism.delays.items() if delay]
+    if late:
+        lines.append(f"delays: {', '.join(late)}")
     lines.extend(f"note: {note}" for note in mechanism.notes)
     return "\n".join(lines)
 

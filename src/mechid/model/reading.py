@@ -1,16 +1,18 @@
-"""`read_mechanism`: the mechanism that a URDF or an MJCF file describes.
+"""`read_mechanism`: the mechanism that a URDF or an MJCF file describes, or a text in symbols.
 
     panda = mechid.read_mechanism("panda.xml")
     print(panda)
 
-URDF is read here, MJCF through MuJoCo's own compiler. What a file holds and the mechanism leaves out or changes
-stands in its `notes`; what would change the motion and cannot be represented is refused.
+URDF is read here, MJCF through MuJoCo's own compiler, a symbolic mechanism (.toml) by `symbolic.files`. What a file
+holds and the mechanism leaves out or changes stands in its `notes`; what would change the motion and cannot be
+represented is refused.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -24,8 +26,9 @@ LARGEST = 64 * 2**20
 """bytes of a file that is still read"""
 
 
-def read_mechanism(path: str | os.PathLike[str], *, actuators: str = "torque") -> Mechanism:
+def read_mechanism(path: str | os.PathLike[str], *, actuators: str = "torque") -> Any:
     """The mechanism that a URDF or MJCF file describes; its root element, <robot> or <mujoco>, decides which.
+    A file whose name ends in .toml holds a symbolic one.
 
     Names, inertias, joints, springs, dampers, friction, loops and couplings are the file's; hinge and slide
     coordinates are the file's too. actuators: "torque" gives every actuator on a joint (MJCF) or every joint that
@@ -69,7 +72,7 @@ def _neighbours(path: Path) -> str:
     return f" Models in its folder: {choices(models)}." if models else ""
 
 
-def _read(data: bytes, where: str, path: Path | None, actuators: str) -> Mechanism:
+def _read(data: bytes, where: str, path: Path | None, actuators: str) -> Any:
     if actuators not in ACTUATORS:
         raise MechidError(f"The actuators are '{actuators}'; valid: {choices(ACTUATORS)}.")
     if not data.strip():
@@ -81,6 +84,14 @@ def _read(data: bytes, where: str, path: Path | None, actuators: str) -> Mechani
             f"'{where}' is not UTF-8 text: byte {data[error.start]:#04x} at place {error.start}. "
             "Save it as UTF-8 first."
         ) from None
+    if where.endswith(".toml"):
+        # SymPy takes long to import
+        from mechid.model.symbolic.files import read_symbolic
+
+        try:
+            return read_symbolic(text, Path(where).stem)
+        except MechidError as error:
+            raise MechidError(f"Cannot read '{where}': {_small(str(error))}") from None
     try:
         root = parse(text.encode(), where)
     except MechidError:
@@ -98,10 +109,7 @@ def _read(data: bytes, where: str, path: Path | None, actuators: str) -> Mechani
 
                 return read_mjcf(root, text, path, actuators == "torque")
     except MechidError as error:
-        told = str(error)
-        if told.startswith(("The ", "There ", "Each ", "These ")):
-            told = told[0].lower() + told[1:]
-        raise MechidError(f"Cannot read '{where}': {told}") from None
+        raise MechidError(f"Cannot read '{where}': {_small(str(error))}") from None
     except RecursionError:
         raise MechidError(f"Cannot read '{where}': its elements are nested too deeply.") from None
     except Exception as error:
@@ -109,6 +117,12 @@ def _read(data: bytes, where: str, path: Path | None, actuators: str) -> Mechani
     raise MechidError(
         f"'{where}' is neither URDF nor MJCF: its root element is <{root.name}>; valid: <robot>, <mujoco>."
     )
+
+
+def _small(sentence: str) -> str:
+    """A sentence that goes on after a colon."""
+    begins = sentence.startswith(("The ", "There ", "Each ", "These "))
+    return sentence[0].lower() + sentence[1:] if begins else sentence
 
 
 def _unforeseen(where: str, error: Exception) -> MechidError:

@@ -73,6 +73,8 @@ def table(m: Mechanism, actuators: Set[str]) -> Table:
         numbers["coupling", c.name] = {q: getattr(c, q) for q in c.quantities}
     for loop in m.loops:
         numbers["loop", loop.name] = {}
+    for name, delay in m.delays.items():
+        numbers["input", name] = {"delay": delay}
     kinds = {part: kind for kind, part in TABLES.items()}
     for e in m.elements:
         if isinstance(e, Custom):
@@ -138,6 +140,8 @@ def _absent(kind: str, like: dict[str, Any]) -> dict[str, Any] | None:
         return {**dict.fromkeys(like, 0.0), **(FRICTION if kind == "friction" else {})}
     if kind == "dry_friction":
         return {"load_coefficient": 0.0}
+    if kind == "input":
+        return {"delay": 0.0}
     return {"gain": 1.0, "gear_ratio": 1.0, "rotor_inertia": 0.0} if kind == "motor" else None
 
 
@@ -173,7 +177,7 @@ def changes_of(m: Mechanism, d: Difference) -> Iterator[Change]:
 
 
 def _unit(m: Mechanism, d: Difference) -> str:
-    plain = {"gravity": "m/s²", "mass": "kg", "com": "m", "inertia": "kg·m²", "origin": "m"}
+    plain = {"delay": "s", "gravity": "m/s²", "mass": "kg", "com": "m", "inertia": "kg·m²", "origin": "m"}
     if d.kind == "element" or d.quantity in plain:
         return plain.get(d.quantity, "")
     kind = TABLES.get(d.kind, Coupling)

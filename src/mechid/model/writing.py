@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 
 from mechid.errors import MechidError, choices, unknown
+from mechid.files import replacing
 from mechid.model.addresses import TABLES
 from mechid.model.mechanism import Mechanism
 from mechid.model.parts import Coupling, Motor
@@ -55,6 +56,8 @@ def write_mechanism(
     the same folder. A number that has no place in such a file (an armature in a URDF) is refused; `ignore` names
     the quantities that may be left out then.
     """
+    if Path(source).suffix == ".toml":
+        return _written_symbols(mechanism, Path(source), target)
     inputs = _actuators(mechanism)
     old = read_mechanism(source, actuators=inputs)
     origin, goal = Path(source), _goal(target)
@@ -77,6 +80,25 @@ def write_mechanism(
     finally:
         beside.unlink(missing_ok=True)
     return draft.changes
+
+
+def _written_symbols(mechanism: Any, source: Path, target: str | os.PathLike[str]) -> list[Change]:
+    """The same for a symbolic mechanism and its text."""
+    # SymPy takes long to import
+    from mechid.model.symbolic.files import written_symbolic
+    from mechid.model.symbolic.mechanism import SymbolicMechanism
+
+    old: Any = read_mechanism(source)
+    if not isinstance(mechanism, SymbolicMechanism):
+        raise MechidError(f"'{source}' describes a symbolic mechanism, and '{mechanism.name}' is none.")
+    try:
+        text = written_symbolic(mechanism, source.read_text("utf-8-sig"))
+    except MechidError as error:
+        raise MechidError(f"Nothing was written into the text of '{source}': {error}") from None
+    with replacing(_goal(target)) as beside:
+        Path(beside).write_text(text, "utf-8", newline="")
+    pairs = zip(old.parameters, mechanism.parameters, strict=True)
+    return [Change("parameter", a.name, a.value, b.value, a.unit) for a, b in pairs if a.value != b.value]
 
 
 def rewritten(
@@ -229,7 +251,7 @@ def _known(ignore: Sequence[str]) -> set[str]:
         raise MechidError(f"ignore is a tuple of names, ({ignore!r},), not the text {ignore!r}.")
     valid = [q for part in TABLES.values() for q in part.quantities]
     valid += ["gravity", "mass", "com", "inertia", "origin", "rotation", *Coupling.quantities, *ABILITIES]
-    valid += ["frame", "coupling", "loop", "line_spring", "element", "anchor"]
+    valid += ["frame", "coupling", "loop", "line_spring", "element", "anchor", "delay"]
     for word in ignore:
         if word not in valid:
             raise unknown("quantity (for ignore)", word, dict.fromkeys(valid))

@@ -186,6 +186,10 @@ def notes(fit: Fit) -> list[str]:
         told.append(f"The data do not tell {', '.join(unsaid)}.")
     if judged.suggestion:
         told[-1] = f"{told[-1]} {judged.suggestion}"
+    shown = [c for c in judged.combinations if len(c.names) > 1]
+    if shown:
+        texts = [f"{c.expression} = {' ± '.join(filter(None, digits(c.value, c.std)))}" for c in shown]
+        told.append(f"What can be told of them: {', '.join(texts)} (SI).")
     told += [_bound_note(fit.parameters[name]) for name in _having(fit, AT_BOUND)]
     poor = [f"{n} (±{_percent(fit.parameters[n])})" for n in _having(fit, POORLY_KNOWN)]
     if poor:
@@ -310,6 +314,10 @@ def result_dict(fit: Fit) -> dict[str, Any]:
             "condition": _number(judged.condition),
             "sentences": list(judged.sentences),
             "suggestion": judged.suggestion,
+            "combinations": [
+                {"expression": c.expression, "value": _number(c.value), "std": _number(c.std)}
+                for c in judged.combinations
+            ],
         },
         "seconds": {name: _number(x) for name, x in fit.seconds.items()},
         "notes": list(fit.notes),

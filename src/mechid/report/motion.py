@@ -18,13 +18,14 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from mechid.dynamics.assembly import assemble, project_rates
 from mechid.dynamics.bdf import BDF
 from mechid.dynamics.march import rollout
+from mechid.dynamics.onestep import RULES, OneStep
 from mechid.dynamics.simulate import Plan, finished, planned
 from mechid.dynamics.spook import Spook
 from mechid.dynamics.stepper import Stepper
 from mechid.dynamics.trajectory import Trajectory
 from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError, choices, unknown
-from mechid.model.mechanism import Mechanism
+from mechid.model.system import System
 from mechid.report.export import FIGURES, TABLES, check_target, rows_of, write_rows
 from mechid.report.inputs import InputTable, assignments, read_inputs
 from mechid.report.plot import plot
@@ -33,6 +34,7 @@ from mechid.report.screen import counted, say, table
 STEPPERS: dict[str, Callable[[float], Stepper]] = {
     "variational": lambda dt: Variational(dt, forces="balanced"),
     **{f"bdf{m}": lambda dt, m=m: BDF(dt, order=m) for m in range(1, 7)},
+    **{rule: lambda dt, rule=rule: OneStep(dt, rule) for rule in RULES},
     "spook": Spook,
 }
 MOST = 2.5e8
@@ -83,7 +85,7 @@ class Stopped(Exception):
         self.steps = steps
 
 
-def move(mechanism: Mechanism, request: Request, console: Console) -> tuple[dict[str, Any], int]:
+def move(mechanism: System, request: Request, console: Console) -> tuple[dict[str, Any], int]:
     """Simulate, print a summary and write the files; the summary for a program, and an exit code."""
     asked = check(mechanism, request)
     q = assemble(mechanism, asked.start, hold=[*dict.fromkeys([*asked.start, *request.hold])])
@@ -139,7 +141,7 @@ def _interrupted(plan: Plan, steps: int, request: Request, console: Console) -> 
 # What was asked for
 
 
-def check(mechanism: Mechanism, request: Request) -> Checked:
+def check(mechanism: System, request: Request) -> Checked:
     """Refuse mistakes before anything is computed."""
     for what, path, suffixes in (("--out", request.out, TABLES), ("--plot", request.figure, FIGURES)):
         if path is not None:
@@ -174,11 +176,11 @@ def check(mechanism: Mechanism, request: Request) -> Checked:
     return Checked(STEPPERS[request.stepper](request.dt), steps, start, rate, inputs, told)
 
 
-def _in_radians(mechanism: Mechanism, numbers: dict[str, float]) -> dict[str, float]:
+def _in_radians(mechanism: System, numbers: dict[str, float]) -> dict[str, float]:
     return {n: np.deg2rad(x) if mechanism.coordinate(n).revolute else x for n, x in numbers.items()}
 
 
-def _inputs(mechanism: Mechanism, request: Request, steps: int) -> tuple[np.ndarray, str]:
+def _inputs(mechanism: System, request: Request, steps: int) -> tuple[np.ndarray, str]:
     names = mechanism.input_names
     constant = assignments("--input", "input", request.input, names)
     columns = {name: np.full(steps, value) for name, value in constant.items()}

@@ -1,12 +1,10 @@
-"""A Quanser QUBE as a Furuta pendulum: what its maker says, its logs, and a drive that acts late.
+"""A Quanser QUBE as a Furuta pendulum: what its maker says, and its logs.
 
 Masses, lengths and gravity are the maker's; they set the scale, as angles and volts alone know no kilogram. The
 maker gives the arm's inertia about its axis as m L²/12: its centre of mass lies on the axis, and J_Azz is about it,
 rotor and hub included. The motor's torque is k_m (V − k_m ω)/R_m: K = k_m/R_m, and k_m²/R_m is part of b1. Angles
 have the signs of the logs: α > 0 leans towards growing θ, so that a forward push of the arm makes α < 0.
-
-A delay d of the voltage V enters by its slope, K V(t − d − δ) = K V(t − d) − K δ V'(t − d): a second motor on the
-same joint, whose input is V' and whose gain is −K δ. After a fit d grows by δ, and the logs are read again.
+The voltage acts a delay later than it was logged.
 """
 
 from __future__ import annotations
@@ -70,10 +68,11 @@ NOMINAL = {
     "alpha_0": 0.0,
     "k_cable": 0.0,
     "theta_cable": 0.0,
-    "late": 0.0,
+    "delay": 0.0,
 }
 """The maker's values: a level stand, no friction but the motor's, no cable, no delay"""
 STARTS = NOMINAL | {"b2": 1e-6, "mu1": 1e-4, "mu2": 1e-5, "S1": 1e-5, "S2": 1e-6, "k_cable": 1e-3}
+STARTS |= {"delay": 0.004}
 """where a search begins: friction and a spring that can be felt"""
 
 PLACES = ADDRESSES | {
@@ -82,20 +81,18 @@ PLACES = ADDRESSES | {
     "alpha_0": "swing.tilt.x",
     "k_cable": "cable.stiffness",
     "theta_cable": "cable.rest",
-    "late": "late.gain",
+    "delay": "motor.delay",
 }
 """of parameters in the mechanism; dry friction is a torque"""
-SIGNED = ("tilt_x", "tilt_y", "tilt_z", "alpha_0", "theta_cable", "late")
+SIGNED = ("tilt_x", "tilt_y", "tilt_z", "alpha_0", "theta_cable", "delay")
 
 
 @cache
 def qube(friction: str) -> Mechanism:
-    """The Furuta pendulum with a cable and a late drive, at the maker's values; one for each kind of friction, so
+    """The Furuta pendulum with a cable, at the maker's values; one for each kind of friction, so
     that what was compiled for it serves all its fits."""
-    return (
-        furuta(NOMINAL, friction, QUBE, level=True)
-        .spring("turn", stiffness=NOMINAL["k_cable"], rest=NOMINAL["theta_cable"], name="cable")
-        .motor("turn", gain=NOMINAL["late"], name="late")
+    return furuta(NOMINAL, friction, QUBE, level=True).spring(
+        "turn", stiffness=NOMINAL["k_cable"], rest=NOMINAL["theta_cable"], name="cable"
     )
 
 
@@ -128,7 +125,7 @@ def recordings() -> dict[str, list[Path]]:
 
 
 def recording(path: Path, longest: float) -> Log:
-    """A log until the pendulum stands upright, or for so many seconds."""
+    """A log until the pendulum stands upright, or for so many seconds. It begins with the voltage: none before."""
     log = read_log(path, time="t", columns=COLUMNS)
     theta, alpha, u = (log[name] for name in COLUMNS)
     standing = np.abs(alpha.values) > UPRIGHT
@@ -141,34 +138,18 @@ def recording(path: Path, longest: float) -> Log:
         {
             "theta": Channel(theta.time[:end], theta.values[:end], "rad"),
             "alpha": Channel(alpha.time[:end], alpha.values[:end], "rad"),
-            "u": Channel(u.time, u.values, "V"),
+            "u": Channel(np.append(2 * u.time[0] - u.time[1], u.time), np.append(0.0, u.values), "V"),
         },
         log.notes,
     )
 
 
-def experiment(log: Log, delay: float) -> Experiment:
-    """A log with its voltage later by a delay (s), and the slope of that voltage."""
+def experiment(log: Log) -> Experiment:
+    """A log explained from its first angles on."""
     first = [log[name].values[0] for name in ("theta", "alpha")]
-    channels = {"theta": log["theta"], "alpha": log["alpha"], **late(log["u"], delay)}
     return Experiment(
-        Log(log.name, channels, log.notes),
+        log,
         [Measured(angles(), ("theta", "alpha"), std=NOISE)],
-        inputs={"motor": "u", "late": "slope"},
+        inputs={"motor": "u"},
         start=Start(first, q_std="free", v_std="free"),
-        hold="mean",
     )
-
-
-def late(u: Channel, delay: float) -> dict[str, Channel]:
-    """A voltage that is held from sample to sample, as it acts after a delay; 0 before the log; and its slope.
-
-    What is held for a sample acts on average half a sample later than a line through the samples.
-    """
-    held = float(np.median(np.diff(u.time)))
-    more = int(np.ceil(abs(delay) / held)) + 3
-    before = u.time[0] - held * np.arange(more, 0, -1)
-    after = u.time[-1] + held * np.arange(1, more + 1)
-    t = np.concatenate([before, u.time, after]) + delay + held / 2
-    values = np.concatenate([np.zeros(more), u.values, np.full(more, u.values[-1])])
-    return {"u": Channel(t, values, "V"), "slope": Channel(t, np.gradient(values, t), "V/s")}

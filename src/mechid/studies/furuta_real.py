@@ -51,15 +51,9 @@ PERIOD = 0.004
 """s, to which they belong"""
 COARSE = 10**0.5
 """factor by which they are varied"""
-FIRST_DELAY = 0.004
-"""s, where the search for the delay begins"""
-SAME = 1e-4
-"""s: a delay that changes by less is found"""
-ROUNDS = 3
-"""at most, of reading logs with another delay"""
-SHOWING = ("J_Azz", "J_Byy", "J_Bzz", "K", "tilt_x", "tilt_y", "alpha_0", "k_cable", "theta_cable", "late")
+SHOWING = ("J_Azz", "J_Byy", "J_Bzz", "K", "tilt_x", "tilt_y", "alpha_0", "k_cable", "theta_cable", "delay")
 LEFT_OUT = {
-    "delay": ("late",),
+    "delay": ("delay",),
     "cable": ("k_cable", "theta_cable"),
     "tilt": ("tilt_x", "tilt_y"),
     "zero of α": ("alpha_0",),
@@ -78,27 +72,13 @@ class Setup:
     """κ of each dynamic row"""
 
 
-@dataclass(frozen=True, eq=False)
-class Found:
-    """A fit, and the delay with which its logs were read."""
-
-    fit: Fit
-    delay: float
-    """s"""
-
-    @property
-    def values(self) -> dict[str, float]:
-        return NOMINAL | self.fit.values
-
-    def experiments(self, logs: Sequence[Log]) -> list[Experiment]:
-        return [experiment(log, self.delay) for log in logs]
-
-
 def run(settings: Settings, study: Study) -> None:
     friction = str(settings["friction"])
     setup = _setup(settings, study)
     names = (*SHOWING, *names_of("viscous"))
-    plain = delayed(setup, names)
+    # the joint optimum of states and parameters, which is found sooner, is near enough to begin with
+    near = fitted(setup, names, "viscous", NOMINAL, marginal=False)
+    plain = fitted(setup, names, "viscous", near.values)
     tried: list[dict[str, Any]] = []
     if settings["compare"] != "none":
         if not settings["state_error_weight"]:
@@ -106,8 +86,8 @@ def run(settings: Settings, study: Study) -> None:
         tried = _models(setup, plain)
     found = plain
     if friction != "viscous":
-        found = fitted(setup, (*names, *names_of(friction)[2:]), friction, plain.values, plain.delay)
-    told = tell_fit(study, found.fit, found.delay, friction)
+        found = fitted(setup, (*names, *names_of(friction)[2:]), friction, plain.values)
+    told = tell_fit(study, found, friction)
     if tried:
         if friction != "viscous":
             tried.append(_judged(f"{friction} friction", setup, found))
@@ -115,7 +95,7 @@ def run(settings: Settings, study: Study) -> None:
     unseen = _validation(setup, found)
     told["validation"] = tell_validation(study, unseen)
     told["simulation"] = _simulations(study, setup, found)
-    found.fit.plot(study.figure_path("fitted.png"))
+    found.plot(study.figure_path("fitted.png"))
     study.say(f"Measured, estimated and simulated angles are drawn in {study.out}.")
     study.result["real"] = told
 
@@ -188,32 +168,17 @@ def fitted(
     names: Sequence[str],
     friction: str,
     start: Mapping[str, float],
-    delay: float,
     *,
     marginal: bool = True,
-) -> Found:
-    """The likeliest parameters of the fitted logs, whose voltages are read with a delay; others are the maker's."""
-    # friction and springs begin where they can be felt
-    begin = {name: start[name] or STARTS[name] for name in names}
+) -> Fit:
+    """The likeliest parameters of the fitted logs; others are the maker's."""
+    # friction, springs and the delay begin where they can be felt
+    begin = {name: start.get(name, 0.0) or STARTS[name] for name in names}
     free = freed(qube(friction), names, begin)
-    logs = [experiment(log, delay) for log in setup.fitted]
-    fit = joint(free.mechanism, setup.stepper, logs, free, state_error_weight=setup.weight, marginal=marginal)
-    return Found(fit, delay)
-
-
-def delayed(setup: Setup, names: Sequence[str], start: Found | None = None) -> Found:
-    """A fit whose logs are read with the delay that it finds, without dry friction.
-
-    The joint optimum of states and parameters, which is found sooner, tells the delay well enough to begin with.
-    """
-    values, delay = (NOMINAL, FIRST_DELAY) if start is None else (start.values, start.delay)
-    for _ in range(ROUNDS if start is None else 0):
-        found = fitted(setup, names, "viscous", values | {"late": 0.0}, delay, marginal=False)
-        more = -found.values["late"] / found.values["K"]
-        values, delay = found.values, delay + more
-        if abs(more) < SAME:
-            break
-    return fitted(setup, names, "viscous", values | {"late": 0.0}, delay)
+    logs = [experiment(log) for log in setup.fitted]
+    return joint(
+        free.mechanism, setup.stepper, logs, free, state_error_weight=setup.weight, marginal=marginal
+    )
 
 
 # How large state errors are, and what the model must have
@@ -229,11 +194,11 @@ def likelihood(fit: Fit) -> float:
     return log_likelihood(solution) + float(np.sum(np.log(told))) - 0.5 * float(np.linalg.slogdet(first)[1])
 
 
-def likeliest_errors(setup: Setup, study: Study, begun: Found) -> tuple[Setup, Found]:
+def likeliest_errors(setup: Setup, study: Study, begun: Fit) -> tuple[Setup, Fit]:
     """Sizes of state errors under which the data are likeliest: each is varied by a factor until none is better."""
-    names = tuple(begun.fit.values)
+    names = tuple(begun.values)
     best, at = begun, (0, 0)
-    tried = {at: likelihood(begun.fit)}
+    tried = {at: likelihood(begun)}
     improved = True
     while improved:
         improved = False
@@ -243,8 +208,8 @@ def likeliest_errors(setup: Setup, study: Study, begun: Found) -> tuple[Setup, F
                 continue
             errors = [e * COARSE**n for e, n in zip(ERRORS, new, strict=True)]
             other = replace(setup, weight=weights(setup.stepper, *errors))
-            found = fitted(other, names, "viscous", best.values | {"late": 0.0}, best.delay)
-            tried[new] = likelihood(found.fit)
+            found = fitted(other, names, "viscous", best.values)
+            tried[new] = likelihood(found)
             if tried[new] > tried[at]:
                 setup, best, at, improved = other, found, new, True
                 break
@@ -254,42 +219,39 @@ def likeliest_errors(setup: Setup, study: Study, begun: Found) -> tuple[Setup, F
         f"{pendulum:.2g} on the pendulum in {PERIOD:g} s; torques of {1e3 * arm / PERIOD:.2g} and "
         f"{1e3 * pendulum / PERIOD:.2g} mN·m that differ from step to step."
     )
-    return setup, delayed(setup, names, best)
+    return setup, best
 
 
-def _models(setup: Setup, plain: Found) -> list[dict[str, Any]]:
+def _models(setup: Setup, plain: Fit) -> list[dict[str, Any]]:
     """With all that is modelled, and without each."""
-    names = tuple(plain.fit.values)
+    names = tuple(plain.values)
     rows = [_judged("viscous friction", setup, plain)]
     for what, without in LEFT_OUT.items():
         kept = [n for n in names if n not in without]
-        values = plain.values | {n: NOMINAL[n] for n in (*without, "late")}
-        found = fitted(setup, kept, "viscous", values, 0.0 if "late" in without else plain.delay)
+        found = fitted(setup, kept, "viscous", plain.values)
         rows.append(_judged(f"without {what}", setup, found))
     return rows
 
 
-def _judged(what: str, setup: Setup, found: Found) -> dict[str, Any]:
+def _judged(what: str, setup: Setup, fit: Fit) -> dict[str, Any]:
     """A model by its likelihood, and by logs that were not fitted."""
-    unseen = _validation(setup, found)
-    errors = [
-        _errors(*_simulated(setup.stepper, found.fit.mechanism, e)) for e in found.experiments(setup.held)
-    ]
+    unseen = _validation(setup, fit)
+    errors = [_errors(*_simulated(setup.stepper, fit.mechanism, experiment(log))) for log in setup.held]
     return {
         "model": what,
-        "parameters": found.fit.free.size,
-        "log_likelihood": likelihood(found.fit),
+        "parameters": fit.free.size,
+        "log_likelihood": likelihood(fit),
         "score": unseen.score,
         "simulation": np.sqrt(np.mean(np.square(errors), axis=0)).tolist(),
-        "converged": found.fit.converged,
+        "converged": fit.converged,
     }
 
 
 # Logs that were not fitted
 
 
-def _validation(setup: Setup, found: Found) -> Validation:
-    return cross_validate(found.fit, found.experiments(setup.held))
+def _validation(setup: Setup, fit: Fit) -> Validation:
+    return cross_validate(fit, [experiment(log) for log in setup.held])
 
 
 def _simulated(stepper: Stepper, mechanism: Mechanism, e: Experiment) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -319,13 +281,13 @@ def _errors(t: np.ndarray, measured: np.ndarray, simulated: np.ndarray) -> np.nd
     return np.sqrt(np.nanmean((simulated - measured) ** 2, axis=0))
 
 
-def _simulations(study: Study, setup: Setup, found: Found) -> dict[str, Any]:
+def _simulations(study: Study, setup: Setup, fit: Fit) -> dict[str, Any]:
     """Simulations of held-out logs with what was found and with the maker's values."""
     maker = qube("viscous")
     told: dict[str, Any] = {}
-    for log, e in zip(setup.held, found.experiments(setup.held), strict=True):
-        t, measured, ours = _simulated(setup.stepper, found.fit.mechanism, e)
-        _, _, theirs = _simulated(setup.stepper, maker, experiment(log, 0.0))
+    for log in setup.held:
+        t, measured, ours = _simulated(setup.stepper, fit.mechanism, experiment(log))
+        _, _, theirs = _simulated(setup.stepper, maker, experiment(log))
         told[log.name] = {
             "identified": dict(zip(("theta", "alpha"), _errors(t, measured, ours).tolist(), strict=True)),
             "maker": dict(zip(("theta", "alpha"), _errors(t, measured, theirs).tolist(), strict=True)),

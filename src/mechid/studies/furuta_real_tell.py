@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +10,7 @@ import numpy as np
 from mechid.estimate.fit import Fit
 from mechid.judge.identifiability import NOT_IDENTIFIABLE
 from mechid.judge.validation import Validation
-from mechid.report.fit import NOT_TOLD, digits
+from mechid.report.fit import NOT_TOLD
 from mechid.studies.furuta_qube import ENCODER, NOMINAL, QUBE
 from mechid.studies.furuta_tell import cell, numbers, validated
 from mechid.studies.study import Study
@@ -34,7 +33,7 @@ UNTOLD = {
 """parameters that are held, as no motion shows them, and why"""
 
 
-def tell_fit(study: Study, fit: Fit, delay: float, friction: str) -> dict[str, Any]:
+def tell_fit(study: Study, fit: Fit, friction: str) -> dict[str, Any]:
     """The parameters beside the maker's values; what the data do not tell."""
     study.say(
         f"{fit.outcome} {fit.seconds['run']:.1f} s after {fit.seconds['compile']:.1f} s to compile, {friction} "
@@ -47,8 +46,6 @@ def tell_fit(study: Study, fit: Fit, delay: float, friction: str) -> dict[str, A
     )
     rows = []
     for name, p in fit.parameters.items():
-        if name == "late":
-            continue
         made = NOMINAL[name]
         ratio = f"{p.value / made:.3f}" if made and cell(fit, p) != NOT_TOLD else "–"
         rows.append(
@@ -58,16 +55,6 @@ def tell_fit(study: Study, fit: Fit, delay: float, friction: str) -> dict[str, A
     for name, entry in told["parameters"].items():
         entry["nominal"] = NOMINAL[name]
         del entry["truth"]
-    late = told["parameters"].pop("late")
-    value, std = delay_of(fit, delay)
-    told["parameters"]["delay"] = late | {
-        "value": value,
-        "std": std,
-        "start": delay,
-        "unit": "s",
-        "nominal": 0.0,
-    }
-    rows.append(["delay", " ± ".join(digits(value, std)), "–", "–", "s", ""])
     for name in UNTOLD:
         rows.append([name, NOT_TOLD, "–", "–", "rad" if name == "tilt_z" else "kg·m²", "held"])
         told["parameters"][name] = {
@@ -81,33 +68,18 @@ def tell_fit(study: Study, fit: Fit, delay: float, friction: str) -> dict[str, A
         }
     study.table("Quanser QUBE", ["parameter", "found", "maker", "ratio", "unit", "beware"], rows)
     for sentence in fit.identifiability.sentences:
-        # what is left of the delay, about 0, is known by the delay's std
-        if not sentence.startswith("late changes"):
-            study.say("  " + re.sub(r"\blate\b", "delay", sentence))
+        study.say(f"  {sentence}")
     for sentence in dict.fromkeys(UNTOLD.values()):
         study.say(f"  {sentence}")
     told["ratios"] = ratios(fit)
     listed = [f"{k} {v:.3g} (least squares {CHECK[k]})" for k, v in told["ratios"].items()]
     study.say(f"Beside the maker's values: {', '.join(listed)}.")
+    late = fit.parameters["delay"]
     study.say(
-        f"The voltage acts {1e3 * value:.2f} ± {1e3 * std:.2f} ms late. b1 holds the motor's back-emf, k_m²/R_m = "
-        f"{NOMINAL['b1']:.2g} N·m·s/rad of it by the maker's numbers."
+        f"The voltage acts {1e3 * late.value:.2f} ± {1e3 * late.std:.2f} ms late. b1 holds the motor's back-emf, "
+        f"k_m²/R_m = {NOMINAL['b1']:.2g} N·m·s/rad of it by the maker's numbers."
     )
     return told
-
-
-def delay_of(fit: Fit, delay: float) -> tuple[float, float]:
-    """The delay of the input and its standard deviation, s."""
-    if "late" not in fit.values:
-        return delay, 0.0
-    names = list(fit.values)
-    i, j = names.index("late"), names.index("K")
-    gain, late = fit.values["K"], fit.values["late"]
-    slope = np.zeros(len(names))
-    slope[i], slope[j] = -1.0 / gain, late / gain**2
-    known = slope != 0.0
-    covariance = fit.covariance[np.ix_(known, known)]
-    return delay - late / gain, float(np.sqrt(slope[known] @ covariance @ slope[known]))
 
 
 def ratios(fit: Fit) -> dict[str, float]:

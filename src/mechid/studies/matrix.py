@@ -1,8 +1,9 @@
 """`matrix`: the same log through every estimator and every stepper. It is the test that this is one program.
 
-Two mechanisms, a Furuta pendulum and a four-bar with its closed loop. Their logs are made by a finer simulation
-of second order, sampled at 100 Hz with noise of 1 mrad, and fitted with a step of 5 ms. A stepper of first order
-loses energy at that step, which shows in the damping that it finds.
+Two mechanisms of bodies, a Furuta pendulum and a four-bar with its closed loop, and three written down in symbols:
+a cart-pendulum by its Lagrangian and by bare equations, and a pendulum as a point held on a circle. Their logs are
+made by a finer simulation of second order, sampled at 100 Hz with noise of 1 mrad, and fitted with a step of 5 ms.
+A stepper of first order loses energy at that step, which shows in the damping that it finds.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from mechid.data.log import Channel, Log
 from mechid.dynamics.assembly import assemble
 from mechid.dynamics.bdf import BDF
+from mechid.dynamics.onestep import OneStep
 from mechid.dynamics.sensors import joint_position
 from mechid.dynamics.simulate import simulate
 from mechid.dynamics.spook import Spook
@@ -27,12 +29,15 @@ from mechid.estimate.simulation_error import simulation_error
 from mechid.estimate.trajectory import full_discretization, joint
 from mechid.model.mechanism import Mechanism
 from mechid.model.parameters import Parameters
+from mechid.model.symbolic.mechanism import SymbolicMechanism
 from mechid.report.fit import digits
 from mechid.studies import mechanisms
+from mechid.studies.identification import chosen
 from mechid.studies.study import Settings, Study
 
-SETTINGS: Settings = {"time": 4.0, "dt": 0.005, "noise": 1e-3, "seed": 0}
+SETTINGS: Settings = {"case": "all", "time": 4.0, "dt": 0.005, "noise": 1e-3, "seed": 0}
 ABOUT = {
+    "case": "one of the mechanisms by its name, or all",
     "time": "length of the logs, s",
     "dt": "step of the fits, s",
     "noise": "std of the measured angles, rad",
@@ -44,10 +49,12 @@ QUICK: Settings = {"time": 1.0}
 class Case(NamedTuple):
     """A mechanism with what is to be found of it."""
 
-    mechanism: Mechanism
+    mechanism: Any
     q: Any
     free: Callable[[Mechanism], Parameters]
     measured: tuple[str, ...]
+    q_std: Any = 0.0
+    """of the first coordinates: what must give way where a length in a loop is free"""
 
 
 def _furuta() -> Case:
@@ -77,12 +84,63 @@ def _four_bar() -> Case:
     return Case(m, assemble(m, mechanisms.FOUR_BAR_GUESS, hold=["a"]), free, ("a", "c"))
 
 
-CASES = {"furuta": _furuta, "four-bar": _four_bar}
+def _cart(equations: bool) -> Case:
+    common: dict[str, Any] = {
+        "coordinates": {"s": "m", "phi": "rad"},
+        "parameters": {"M": (1.0, "kg"), "l": (0.5, "m"), "c": (0.02, "N·m·s/rad")},
+        "constants": {"m": (0.3, "kg"), "g": (9.81, "m/s²")},
+    }
+    L = "(M + m)/2*s'^2 + m*l*cos(phi)*s'*phi' + m*l^2/2*phi'^2 - m*g*l*cos(phi)"
+    rows = [
+        "(M + m)*s'' + m*l*cos(phi)*phi'' = m*l*sin(phi)*phi'^2",
+        "m*l*cos(phi)*s'' + m*l^2*phi'' = m*g*l*sin(phi) - c*phi'",
+    ]
+    if equations:
+        made = SymbolicMechanism.from_equations("cart-pendulum by equations", rows, **common)
+    else:
+        made = SymbolicMechanism.from_lagrangian("cart-pendulum", L, dissipation="c/2*phi'^2", **common)
+
+    def free(m: Any) -> Parameters:
+        return (
+            Parameters(m)
+            .free("M", start=1.3, bounds=(0.1, None))
+            .free("l", start=0.6, bounds=(0.1, None))
+            .free("c", start=0.05, bounds=(0, None))
+        )
+
+    return Case(made, {"phi": 1.5}, free, ("s", "phi"))
+
+
+def _circle() -> Case:
+    made = SymbolicMechanism.from_lagrangian(
+        "point on a circle",
+        "m/2*(x'^2 + y'^2) - m*g*y",
+        coordinates={"x": "m", "y": "m"},
+        parameters={"r": (0.8, "m"), "d": (0.1, "N·s/m")},
+        constants={"m": (1.0, "kg"), "g": (9.81, "m/s²")},
+        dissipation="d/2*(x'^2 + y'^2)",
+        constraints={"circle": "x^2 + y^2 - r^2"},
+    )
+
+    def free(m: Any) -> Parameters:
+        return Parameters(m).free("r", start=0.9, bounds=(0.1, None)).free("d", start=0.2, bounds=(0, None))
+
+    return Case(made, {"x": 0.8}, free, ("x", "y"), {"x": "free"})
+
+
+CASES: dict[str, Callable[[], Case]] = {
+    "furuta": _furuta,
+    "four-bar": _four_bar,
+    "cart-pendulum in symbols": lambda: _cart(equations=False),
+    "cart-pendulum by equations": lambda: _cart(equations=True),
+    "point on a circle in symbols": _circle,
+}
 
 STEPPERS: dict[str, Callable[[float], Stepper]] = {
     "variational": lambda dt: Variational(dt, forces="balanced"),
     "trapezoidal": lambda dt: Variational(dt, rule="trapezoidal"),
     "BDF2": lambda dt: BDF(dt, 2),
+    "midpoint": lambda dt: OneStep(dt),
     "SPOOK": lambda dt: Spook(dt),
 }
 
@@ -96,7 +154,10 @@ ESTIMATORS: dict[str, Callable[[Mechanism, Stepper, Experiment, Parameters], Fit
 
 def run(settings: Settings, study: Study) -> None:
     study.result["cells"] = []
+    wanted = chosen(settings, "case", ["all", *CASES])
     for name, case in CASES.items():
+        if wanted not in ("all", name):
+            continue
         at = case()
         experiment, truth = recorded(at, settings, name)
         rows = [
@@ -120,14 +181,16 @@ def recorded(at: Case, settings: Settings, name: str) -> tuple[Experiment, dict[
     dt = float(settings["dt"]) / 5
     every = round(0.01 / dt)
     steps = every * round(float(settings["time"]) / 0.01)
-    motion = simulate(at.mechanism, Variational(dt, forces="balanced"), steps, q=at.q)
+    fine = OneStep(dt) if at.mechanism.name.endswith("equations") else Variational(dt, forces="balanced")
+    motion = simulate(at.mechanism, fine, steps, q=at.q)
     index = [at.mechanism.coordinate_names.index(n) for n in at.measured]
     rng = np.random.default_rng(int(settings["seed"]))
     seen = motion.q[::every, index]
     seen = seen + float(settings["noise"]) * rng.normal(size=seen.shape)
-    channels = {n: Channel(motion.t[::every], seen[:, i], "rad") for i, n in enumerate(at.measured)}
+    units = [at.mechanism.coordinate(n).unit for n in at.measured]
+    channels = {n: Channel(motion.t[::every], seen[:, i], units[i]) for i, n in enumerate(at.measured)}
     measured = Measured(joint_position(at.mechanism, *at.measured), at.measured, std=float(settings["noise"]))
-    experiment = Experiment(Log(name, channels, ()), [measured], start=Start(q=motion.q[0]))
+    experiment = Experiment(Log(name, channels, ()), [measured], start=Start(q=motion.q[0], q_std=at.q_std))
     free = at.free(at.mechanism)
     truth = {}
     for p in free.entries:

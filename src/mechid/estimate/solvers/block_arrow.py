@@ -26,6 +26,7 @@ from mechid.dynamics.tree import Array
 
 PIECE = 256
 """intervals a call of a compiled program"""
+LANES = 16
 UNBLOCKED = 48
 """columns up to which Householder's transformations are written out, so that a sweep is one kernel; then LAPACK"""
 
@@ -142,10 +143,16 @@ def _sweep(
         moved = [jnp.zeros((X, e + sizes.state)), R[:, :older], R[:, X:]]
         errors = jnp.concatenate([W, jnp.zeros((e, X + m1 - 1)), (W @ shift[k])[:, None]], 1)
         S = jnp.concatenate([errors, rows + jnp.concatenate(moved, 1), Y[k]])
-        T = triangular(S, e + X)
-        gain = -_back(T[:e, :e], T[:e, e:])
-        logs += jnp.sum(jnp.log(jnp.abs(jnp.diagonal(T[:e, :e]))))
-        return T[e : e + X, e:], _put(gains, gain, k), _put(rests, T[e + X :, e + X :], k), logs
+        if e + X > UNBLOCKED:
+            S = triangular(S, e + X)
+            top, T = S[:e], S[e:, e:]
+        else:
+            # X needs neither the rows of w nor its columns
+            S = triangular(S, e)
+            top, T = S[:e], triangular(S[e:, e:], X)
+        gain = -_back(top[:, :e], top[:, e:])
+        logs += jnp.sum(jnp.log(jnp.abs(jnp.diagonal(top))))
+        return T[:X], _put(gains, gain, k), _put(rests, T[X:, X:], k), logs
 
     start = (
         R,
@@ -178,7 +185,9 @@ def triangular(S: Array, columns: int) -> Array:
     if columns > UNBLOCKED:
         T = jnp.linalg.qr(S, mode="r")
         return jnp.concatenate([T, jnp.zeros((S.shape[0] - T.shape[0], S.shape[1]))])
-    number = np.arange(S.shape[0])
+    number, count = np.arange(S.shape[0]), S.shape[1]
+    # rows of whole vectors of the machine are quicker than shorter ones
+    S = jnp.pad(S, ((0, 0), (0, -count % LANES)))
 
     def one(j: Array, S: Array) -> Array:
         column = jax.lax.dynamic_index_in_dim(S, j, 1, keepdims=False)
@@ -189,7 +198,7 @@ def triangular(S: Array, columns: int) -> Array:
         half = size * (size + jnp.abs(top))
         return S - (v * jnp.where(half > 0, 1.0 / jnp.where(half > 0, half, 1.0), 0.0))[:, None] * (v @ S)
 
-    return jax.lax.fori_loop(0, min(columns, S.shape[0]), one, S)
+    return jax.lax.fori_loop(0, min(columns, S.shape[0]), one, S)[:, :count]
 
 
 def _back(U: Array, B: Array) -> Array:

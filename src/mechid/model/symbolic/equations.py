@@ -1,0 +1,97 @@
+"""What equations of motion depend on: mistakes in them, and the factors of their terms."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mechid.errors import MechidError, choices
+from mechid.model.symbolic.expressions import TIME, Expression, sm, symbol
+
+if TYPE_CHECKING:
+    from mechid.model.symbolic.mechanism import SymbolicMechanism
+
+LOOKED_THROUGH = 20_000
+"""operations of equations that are searched for what cancels out of them"""
+SAMPLES = 3
+"""points at which an expression is looked at for what it depends on"""
+
+
+def check_inertia(m: SymbolicMechanism) -> None:
+    s = m.symbols
+    for i, row in enumerate(m.mass_matrix.tolist()):
+        for entry in row:
+            if entry.has(*s.a):
+                raise MechidError(
+                    f"Equation {i + 1} of '{m.name}' is not linear in the accelerations ({choices(map(str, s.a))})."
+                )
+            bad = [x for x in (*s.v, *s.u) if x in entry.free_symbols]
+            if bad:
+                raise MechidError(
+                    f"The inertia in equation {i + 1} of '{m.name}' depends on '{bad[0]}': it may depend on "
+                    "coordinates, time and parameters only."
+                )
+
+
+def check_used(m: SymbolicMechanism) -> None:
+    """Refuse parameters and inputs that nothing depends on."""
+    every = [*m.balance, *(x.value for x in (*m.constraints, *m.rolling, *m.outputs))]
+    used = set().union(*(e.free_symbols for e in every))
+    given = m.lagrangian
+    short = sum(sm.count_ops(e) for e in every) <= LOOKED_THROUGH
+    for kind, symbols in (("Parameter", m.symbols.theta), ("Input", m.symbols.u)):
+        for x in symbols:
+            if x in used and not (short and _vanishes([e.diff(x) for e in every])):
+                continue
+            where = " of the equations of motion" if given is not None and x in given.free_symbols else ""
+            raise MechidError(
+                f"{kind} '{x}' of '{m.name}' cancels out{where}: no motion depends on it; leave it out."
+                if where or x in used
+                else f"{kind} '{x}' of '{m.name}' appears nowhere: leave it out, or use it."
+            )
+
+
+def _vanishes(slopes: list[Expression]) -> bool:
+    """Whether expressions are zero wherever one looks."""
+    left = [e for e in slopes if e != 0]
+    if not left or any(e.is_number for e in left):
+        return not left
+    rng = np.random.default_rng(0)
+    symbols = sorted(set().union(*(e.free_symbols for e in left)), key=str)
+    # slopes of jumps are zero beside them
+    modules = [{"DiracDelta": lambda *_: 0.0}, "scipy", "numpy"]
+    program = sm.lambdify(symbols, left, modules=modules, cse=True)
+    looked = np.zeros(len(left), bool)
+    for _ in range(SAMPLES):
+        with np.errstate(all="ignore"):
+            found = np.array(program(*rng.uniform(0.3, 1.7, len(symbols))), complex)
+        if np.any(np.abs(found[np.isfinite(found)]) > 1e-9):
+            return False
+        looked |= np.isfinite(found)
+    return bool(looked.all())
+
+
+def coefficients(m: SymbolicMechanism) -> tuple[Expression, ...]:
+    """Factors of the terms of the equations where one of them is known, and their ratios."""
+    s = m.symbols
+    states = (*s.q, *s.v, *s.a, *s.u, TIME)
+    constants = {symbol(p.name) for p in m.parameters if p.constant}
+    found: list[Expression] = []
+    if sum(sm.count_ops(row) for row in m.balance) > LOOKED_THROUGH:
+        return ()
+    for row in m.balance:
+        terms: dict[Expression, Expression] = {}
+        for term in sm.Add.make_args(sm.expand(row)):
+            factor, basis = term.as_independent(*states, as_Add=False)
+            if basis.free_symbols & (set(s.theta) - constants):
+                return ()
+            terms[basis] = terms.get(basis, sm.Integer(0)) + factor
+        factors = [sm.factor_terms(f) for f in terms.values() if f != 0]
+        unknown_ones = [f for f in factors if f.free_symbols - constants]
+        if len(unknown_ones) < len(factors):
+            found += unknown_ones
+        # where what is known does not act, an equation is only known up to a factor
+        found += [sm.cancel(f / g) for f in unknown_ones for g in unknown_ones if f is not g]
+    plain = [f if not f.could_extract_minus_sign() else -f for f in found]
+    return tuple(dict.fromkeys(f for f in plain if f.free_symbols - constants))

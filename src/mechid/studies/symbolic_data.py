@@ -1,0 +1,58 @@
+"""What the studies of symbolic mechanisms share: motions by an independent integrator, forces, gaps, estimators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from mechid.errors import MechidError
+from mechid.estimate.simulation_error import simulation_error
+from mechid.estimate.trajectory import full_discretization, joint
+from mechid.studies.study import Settings
+
+ESTIMATORS: dict[str, Callable[..., Any]] = {
+    "full-discretization": full_discretization,
+    "joint": joint,
+    "simulation-error": simulation_error,
+}
+TOLERANCE = 1e-10
+SINES = ((0.31, 0.5, 0.3), (0.73, 0.8, 1.9), (1.17, 0.7, 4.1), (1.9, 0.4, 2.2), (2.6, 0.3, 5.0))
+"""Hz, part of the amplitude, rad"""
+
+
+def multisine(t: Any, amplitude: float) -> Any:
+    """A force that excites all that moves within some seconds, N."""
+    return amplitude * sum(a * np.sin(2.0 * np.pi * f * t + phase) for f, a, phase in SINES)
+
+
+def exact_motion(
+    motion: Callable[[float, np.ndarray], Sequence[float]], start: Sequence[float], settings: Settings
+) -> tuple[np.ndarray, np.ndarray]:
+    """Times and states of x' = motion(t, x) by an explicit Runge–Kutta method of order 8."""
+    from scipy.integrate import solve_ivp
+
+    dt, time = float(settings["dt"]), float(settings["time"])
+    if not (0.0 < dt < time / 20.0 < np.inf):
+        raise MechidError(f"A log of {time:g} s needs a step between 0 and {time / 20:g} s, not {dt:g} s.")
+    t = dt * np.arange(round(time / dt) + 1)
+    run = solve_ivp(motion, (0.0, t[-1]), start, "DOP853", t, rtol=TOLERANCE, atol=TOLERANCE)
+    if not run.success or not np.all(np.isfinite(run.y)):
+        raise MechidError(f"The true motion could not be made: {run.message}")
+    return t, run.y.T
+
+
+def with_gaps(values: np.ndarray, settings: Settings, rng: np.random.Generator) -> np.ndarray:
+    """Samples of which a part is missing."""
+    missing = float(settings["missing"])
+    if not 0.0 <= missing <= 0.9:
+        raise MechidError(f"Setting missing must lie between 0 and 0.9, not {missing:g}.")
+    return np.where(rng.uniform(size=values.shape) < missing, np.nan, values)
+
+
+def checked_order(settings: Settings) -> int:
+    order = int(settings["order"])
+    if not 1 <= order <= 6:
+        raise MechidError(f"Setting order must be one of 1, 2, 3, 4, 5, 6, not {order}.")
+    return order
