@@ -191,7 +191,10 @@ def main() -> None:
     from mechid.compile import enable_compilation_cache, enable_float64
 
     enable_float64()
-    enable_compilation_cache(cache_folder())
+    try:
+        enable_compilation_cache(cache_folder())
+    except OSError as error:
+        print(f"mechid: compiled programs are not kept in '{cache_folder()}': {error.strerror}.", file=sys.stderr)
     try:
         app()
     except MechidError as error:

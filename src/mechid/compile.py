@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from filelock import FileLock
 
 from mechid.errors import MechidError
 
 CPU_OPTIONS = {"xla_cpu_multi_thread_eigen": False, "xla_cpu_experimental_ynn_fusion_type": ""}
 ONCE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes": True}
 """for programs that run once or twice: compiled quickly rather than well"""
+CACHE_BYTES = 2**31
 LOOP_BYTES = 2**24
 """loops that touch fewer bytes in a pass are compiled as one kernel"""
 
@@ -43,8 +45,19 @@ def enable_float64() -> None:
 
 
 def enable_compilation_cache(folder: Path) -> None:
-    """Keep compiled programs in a folder: a later process loads them instead of compiling again."""
+    """Keep compiled programs in a folder: a later process loads them instead of compiling again.
+
+    The folder is limited in size, the programs longest unused go first; with a limit JAX also locks the folder, so
+    that several processes can share it. It stamps a program after writing it: one without its stamp was cut off by
+    the end of its process, and would be found broken for ever.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / ".lockfile"):
+        for program in folder.glob("*-cache"):
+            if not program.with_name(program.name.removesuffix("-cache") + "-atime").exists():
+                program.unlink()
     jax.config.update("jax_compilation_cache_dir", str(folder))
+    jax.config.update("jax_compilation_cache_max_size", CACHE_BYTES)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 

@@ -164,3 +164,30 @@ def test_trees_of_different_classes_are_told_apart():
         assert list(again.index) == list(sensor.index)
     inner = Variational(0.01)
     assert jax.tree.structure(Forward(inner)) != jax.tree.structure(TwoImpulses(inner))
+
+
+def test_programs_cut_off_while_written_are_compiled_again(tmp_path):
+    """A process killed while it writes leaves a program without its stamp; whole ones stay."""
+    code = (
+        "import jax, mechid, pathlib, sys\n"
+        "from mechid.compile import enable_compilation_cache, jit\n"
+        "mechid.enable_float64()\n"
+        "enable_compilation_cache(pathlib.Path(sys.argv[1]))\n"
+        "jax.config.update('jax_persistent_cache_min_compile_time_secs', 0.0)\n"
+        "print(float(jit(lambda x: 2 * x)(jax.numpy.ones(()))))\n"
+    )
+
+    def run():
+        return subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
+
+    run()
+    programs = sorted(tmp_path.glob("*-cache"))
+    whole = {p: p.read_bytes() for p in programs}
+    assert programs
+    cut = next(p for p in programs if "lambda" in p.name)
+    cut.write_bytes(b"")
+    cut.with_name(cut.name.removesuffix("-cache") + "-atime").unlink()
+    again = run()
+    assert again.stdout == "2.0\n"
+    assert again.stderr == ""
+    assert {p: len(p.read_bytes()) for p in programs} == {p: len(b) for p, b in whole.items()}
