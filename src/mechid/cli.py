@@ -194,7 +194,10 @@ def main() -> None:
     try:
         enable_compilation_cache(cache_folder())
     except OSError as error:
-        print(f"mechid: compiled programs are not kept in '{cache_folder()}': {error.strerror}.", file=sys.stderr)
+        print(
+            f"mechid: compiled programs are not kept in '{cache_folder()}': {error.strerror}.",
+            file=sys.stderr,
+        )
     try:
         app()
     except MechidError as error:

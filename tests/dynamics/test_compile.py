@@ -178,7 +178,9 @@ def test_programs_cut_off_while_written_are_compiled_again(tmp_path):
     )
 
     def run():
-        return subprocess.run([sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True)
+        return subprocess.run(
+            [sys.executable, "-c", code, tmp_path], capture_output=True, text=True, check=True
+        )
 
     run()
     programs = sorted(tmp_path.glob("*-cache"))
