@@ -25,7 +25,7 @@ from mechid.estimate import state_errors
 from mechid.estimate.chain import ChainProblem
 from mechid.estimate.experiment import Experiment, Measured, Start, Tracked
 from mechid.estimate.first_guess import first_guess
-from mechid.estimate.lifted import solve_lifted
+from mechid.estimate.lifted import SMALL, solve_lifted
 from mechid.estimate.simulation_error import simulation_error
 from mechid.estimate.solvers.lbfgsb import LBFGSB
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
@@ -281,7 +281,8 @@ def test_the_states_solve_the_equations(exact):
     torque = SWING.log["tau"].values[:, None]
     run = simulate(exact.mechanism, STEPPER, STEPS, q=start[:1], v=start[1:], inputs=torque)
     (link,) = exact.extra["solution"].place.links
-    assert link.motion.states.q == pytest.approx(run.q, abs=1e-8)
+    # state errors end where they move the motion by less than this part of its range, on average
+    assert link.motion.states.q == pytest.approx(run.q, abs=SMALL * np.ptp(run.q))
     assert np.abs(link.errors).max() < 1e-8
 
 

@@ -109,7 +109,7 @@ class BDF(RateStepper):
         if not on.shape[0]:
             return impulse, stuck
         bound = h * dry.level(model.dry.values, v[on])
-        row = dry.row(stuck, v[on], bound, dry.felt(model), model.dry.blur)
+        row = dry.row(stuck, v[on], bound, model.dry.inertia, model.dry.blur)
         return impulse - spread(stuck, on, model.nq), row
 
     def step(
@@ -164,7 +164,7 @@ class BDF(RateStepper):
             outcome = end.outcome
         else:
             end, stuck, left = dry.settled(
-                step, lambda rate: h * dry.level(model.dry.values, rate), dry.felt(model), guess[1][nc:]
+                step, lambda rate: h * dry.level(model.dry.values, rate), model.dry.inertia, guess[1][nc:]
             )
             outcome = jnp.where(left > dry.OPEN, int(Outcome.STALLED), end.outcome)
         q, z = end.y[:n], jnp.concatenate([end.y[n:], stuck])

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from mechid.dynamics import dry
 from mechid.dynamics.loops import Attached
 from mechid.dynamics.tree import Array
 
@@ -28,6 +28,8 @@ class Contacts(NamedTuple):
     """(k,) coefficients"""
     blur: Array
     """(3 k,) m/s, as that of dry friction"""
+    inertia: Array
+    """(3 k,) kg: all masses together"""
 
 
 class Stops(NamedTuple):
@@ -41,6 +43,8 @@ class Stops(NamedTuple):
     """(s,) rad or m"""
     blur: Array
     """(s,) rad/s or m/s"""
+    inertia: Array
+    """(s,) kg·m² or kg, as that of dry friction"""
 
 
 def stop_rows(stops: Stops, q: Array) -> tuple[Array, Array]:
@@ -49,12 +53,9 @@ def stop_rows(stops: Stops, q: Array) -> tuple[Array, Array]:
     return stops.sense * (q[stops.index] - stops.at), slope
 
 
-def felt(model: Any) -> Array:
-    """(3 k + s + d,) inertias that contacts, stops and dry friction feel, kg or kg·m²: those of the zero position,
-    and all masses together for contacts."""
-    weight = jnp.full(model.contacts.blur.shape[0], jnp.sum(model.pseudo[:, 3, 3]))
-    own = jnp.diagonal(model.mass_matrix(jnp.zeros(model.nq)))
-    return jnp.concatenate([weight, jnp.maximum(own[model.stops.index], 1e-12), dry.felt(model)])
+def felt(model: Any) -> np.ndarray:
+    """(3 k + s + d,) inertias that contacts, stops and dry friction feel, kg or kg·m²."""
+    return np.concatenate([model.contacts.inertia, model.stops.inertia, model.dry.inertia])
 
 
 def blurred(model: Any, blur: Any) -> Any:

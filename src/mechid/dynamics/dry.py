@@ -40,6 +40,8 @@ class DryRows(NamedTuple):
     """(d, 6) Coulomb, Stribeck excess, Stribeck velocity, exponent; coefficient of the joint's load, its radius"""
     blur: Array
     """(d,) rad/s or m/s: what the law is rounded over, for estimators on their way to it"""
+    inertia: Array
+    """(d,) m: what each coordinate feels in the mechanism's zero position, kg·m² or kg"""
 
 
 def level(values: Array, v: Array) -> Array:
@@ -49,11 +51,6 @@ def level(values: Array, v: Array) -> Array:
     moving = ratio > 0.0
     power = jnp.where(moving, jnp.where(moving, ratio, 1.0) ** exponent, 0.0)
     return coulomb + excess * jnp.exp(-power)
-
-
-def felt(model: Any) -> Array:
-    """(d,) m: the inertia that each coordinate with friction feels in the model's zero position, kg·m² or kg."""
-    return jnp.maximum(jnp.diagonal(model.mass_matrix(jnp.zeros(model.nq)))[model.dry.index], 1e-12)
 
 
 def row(impulse: Array, rate: Array, bound: Array, inertia: Array, blur: Array) -> Array:

@@ -16,6 +16,7 @@ from mechid.compile import require_float64
 from mechid.dynamics.elements import Wrenches
 from mechid.dynamics.model import TreeModel
 from mechid.dynamics.prepare import MaximalTopology, RowTopology, Topology, prepare, prepare_tangent
+from mechid.dynamics.reflected import reflected_inertias
 from mechid.model import addresses
 from mechid.model.geometry import Array, perpendicular
 from mechid.model.mechanism import WORLD, Mechanism
@@ -83,6 +84,8 @@ class Lowering(Lowered):
             functions=tuple((e.function, e.is_potential) for e in self._of(Custom)),
             custom_sizes=tuple(len(e.parameters) for e in self._of(Custom)),
             nu=len(m.input_names),
+            felt=reflected_inertias(m),
+            weight=max(sum(b.mass for b in m.bodies), 1e-12),
         )
 
     def _of(self, kind: type) -> list[Any]:

@@ -96,6 +96,10 @@ class Topology:
     functions: tuple[tuple[Any, bool], ...]
     custom_sizes: tuple[int, ...]
     nu: int
+    felt: Any
+    """(n,) kg·m² or kg: the mechanism's own inertias, by which rows of dry friction and stops are measured"""
+    weight: float
+    """kg, all masses together: the same for contacts"""
 
 
 def prepare(top: Topology, values: Any) -> TreeModel:
@@ -123,8 +127,13 @@ def prepare(top: Topology, values: Any) -> TreeModel:
         damping=_summed(xp, (n, 2), top.damper_index, part["damper"]),
         motor=_summed(xp, (n, top.nu), (top.motor_index, top.motor_input), gain * gear),
         friction=FrictionRows(top.friction_index, part["friction"]),
-        dry=DryRows(top.dry_friction_index, part["dry_friction"], _none(top.dry_friction_index)),
-        contacts=Contacts(*shape.contacts, part["contact"][:, 0], _none(top.contact_to.frame)),
+        dry=DryRows(top.dry_friction_index, part["dry_friction"], *_scales(top, top.dry_friction_index)),
+        contacts=Contacts(
+            *shape.contacts,
+            part["contact"][:, 0],
+            _none(top.contact_to.frame),
+            np.full(len(top.contact_to.frame), top.weight),  # type: ignore[arg-type]
+        ),
         stops=_stops(xp, top, part),
         line_springs=LineSprings(shape.line_start, shape.line_end, part["line_spring"]),
         wrenches=top.wrenches,
@@ -314,13 +323,18 @@ def _none(index: Any) -> Any:
     return np.zeros(len(index))
 
 
+def _scales(top: Topology, index: Any) -> tuple[Any, Any]:
+    """No rounding, and the inertias of coordinates."""
+    return _none(index), np.maximum(top.felt[index], 1e-12)
+
+
 def _stops(xp: Any, top: Topology, part: dict[str, Any]) -> Stops:
     lower, upper = top.lower_stop_index, top.upper_stop_index
     return Stops(
         np.concatenate([lower, upper]),  # type: ignore[arg-type]
         np.concatenate([np.ones(len(lower)), -np.ones(len(upper))]),  # type: ignore[arg-type]
         xp.concatenate([part["lower_stop"][:, 0], part["upper_stop"][:, 0]]),
-        _none([*lower, *upper]),
+        *_scales(top, np.concatenate([lower, upper])),
     )
 
 

@@ -230,8 +230,7 @@ class Spook(Stepper):
         on = model.dry.index
         U = boxes.loads(model)
         bound = h * dry.level(model.dry.values, rates[c:, 0][on]) + U @ jnp.abs(z)
-        inertia = dry.felt(model) if on.shape[0] else jnp.zeros(0)
-        held = dry.row(stuck, rates[c:, 1][on], bound, inertia, model.dry.blur)
+        held = dry.row(stuck, rates[c:, 1][on], bound, model.dry.inertia, model.dry.blur)
         r = jnp.concatenate([body.reshape(-1) + weights @ G, kinematic, closing, held])
         return Balance(r, weights, rates[c:], turned, slope, rows, bound, box, closed)
 

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mechid.dynamics import dry
-from mechid.dynamics.contacts import felt, grip
+from mechid.dynamics.contacts import grip
 from mechid.dynamics.model import TreeModel
 from mechid.dynamics.spook_rows import counts
 from mechid.dynamics.tree import Array
@@ -39,7 +39,8 @@ def box(model: TreeModel, z: Array) -> Box:
         return Box(index, one_sided, *[jnp.zeros(0)] * 3)
     bound = jnp.concatenate([jnp.zeros(k), grip(model.contacts, z[:k]), jnp.zeros(stops)])
     blur = jnp.concatenate([model.contacts.blur, model.stops.blur])
-    return Box(index, one_sided, bound, felt(model)[: len(index)], blur)
+    inertia = jnp.concatenate([model.contacts.inertia, model.stops.inertia])
+    return Box(index, one_sided, bound, inertia, blur)
 
 
 def loads(model: TreeModel) -> Array:
@@ -82,10 +83,9 @@ def gathered(
 ) -> Boxed:
     """The boxes of a step, from all rows that close, the coordinates' rates and old velocities."""
     on, i = model.dry.index, found.index
-    firm = dry.felt(model) if on.shape[0] else jnp.zeros(0)
     return Boxed(
         jnp.concatenate([closing[i], rates[on]]),
-        jnp.concatenate([sigma[i], dry.CREEP / firm]),
+        jnp.concatenate([sigma[i], dry.CREEP / model.dry.inertia]),
         jnp.concatenate([target[i], jnp.zeros(on.shape[0])]),
         jnp.concatenate([jnp.zeros(len(i)), h * dry.level(model.dry.values, rates[on] @ old)]),
         np.concatenate([found.one_sided, np.zeros(on.shape[0], bool)]),
@@ -171,7 +171,7 @@ def sliding_slopes(
     """moved: rates of all coordinates, old and new; rates, turned: their slopes by velocities, and those of the old
     and the new ones by the old poses."""
     on, half = model.dry.index, rates.shape[1]
-    own, by_rate, by_bound = dry.slopes(stuck, moved[1][on], bound, dry.felt(model), model.dry.blur)
+    own, by_rate, by_bound = dry.slopes(stuck, moved[1][on], bound, model.dry.inertia, model.dry.blur)
     steep = jax.vmap(jax.grad(dry.level, argnums=1))(model.dry.values, moved[0][on])
     before = jnp.concatenate([turned[0][on], rates[on]], 1) * (by_bound * h * steep)[:, None]
     after = jnp.pad(turned[1][on], ((0, 0), (0, half))) * by_rate[:, None]

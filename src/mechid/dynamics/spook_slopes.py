@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from mechid.dynamics import dry, elements
+from mechid.dynamics import elements
 from mechid.dynamics import spook_boxes as boxes
 from mechid.dynamics import spook_linear as linear
 from mechid.dynamics.loops import joint_rows
@@ -182,20 +182,13 @@ class Bodies(NamedTuple):
     mass: Array
     com: Array
     inertia: Array
-    felt: Array
-    """of coordinates with dry friction"""
 
 
 def bodies_along(model: TreeModel, slope: Array) -> Bodies:
     """slope: ∂(pseudo-inertias)/∂θ."""
 
     def one(direction: Array) -> Any:
-        def numbers(pseudo: Array) -> Any:
-            moved = replace(model, pseudo=pseudo)
-            felt = dry.felt(moved) if model.dry.index.shape[0] else jnp.zeros(0)
-            return (*inertias(moved), felt)
-
-        return jax.jvp(numbers, (model.pseudo,), (direction,))[1]
+        return jax.jvp(lambda p: inertias(replace(model, pseudo=p)), (model.pseudo,), (direction,))[1]
 
     return Bodies(*jax.vmap(one, in_axes=-1, out_axes=-1)(slope))
 
@@ -242,21 +235,7 @@ def by_bodies(
     twisted = jnp.einsum("bij,bjp->bip", jnp.tensordot(spin, linear.SKEW, axes=(1, 0)), grown[1])
     turned = scene.R @ (grown[0] + h * twisted)
     balance += jnp.concatenate([pushed, turned]).reshape(half, -1)
-    on = model.dry.index
-    if on.shape[0]:
-        rub = _inertia_slope(now, z[z.shape[0] - on.shape[0] :], model)[:, None] * along.felt
-        others += jnp.pad(rub, ((others.shape[0] - on.shape[0], 0), (0, 0)))
     return balance, others
-
-
-def _inertia_slope(now: Balance, stuck: Array, model: TreeModel) -> Array:
-    """(d,) of rows of dry friction by the inertia that they are measured with."""
-
-    def rub(inertia: Array) -> Array:
-        return dry.row(stuck, now.rates[model.dry.index, 1], now.bound, inertia, model.dry.blur)
-
-    inertia = dry.felt(model)
-    return jax.jvp(rub, (inertia,), (jnp.ones_like(inertia),))[1]
 
 
 def _diagonal_hats(w: Array) -> Array:

@@ -194,15 +194,15 @@ class SymbolicModel:
 
     @property
     def dry(self) -> DryRows:
-        return DryRows(np.zeros(0, int), np.zeros((0, 6)), _NONE)  # type: ignore[arg-type]
+        return DryRows(np.zeros(0, int), np.zeros((0, 6)), _NONE, _NONE)  # type: ignore[arg-type]
 
     @property
     def contacts(self) -> Contacts:
-        return Contacts(_NOTHING, _NOTHING, _NOTHING, _NONE, _NONE)  # type: ignore[arg-type]
+        return Contacts(_NOTHING, _NOTHING, _NOTHING, _NONE, _NONE, _NONE)  # type: ignore[arg-type]
 
     @property
     def stops(self) -> Stops:
-        return Stops(np.zeros(0, int), _NONE, _NONE, _NONE)  # type: ignore[arg-type]
+        return Stops(np.zeros(0, int), _NONE, _NONE, _NONE, _NONE)  # type: ignore[arg-type]
 
     @property
     def has_lagrangian(self) -> bool:

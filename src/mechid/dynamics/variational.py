@@ -211,7 +211,7 @@ class Variational(Stepper):
             return jnp.zeros(0)
         rate = (q1 - q0)[on] / h
         bound = h * dry.level(model.dry.values, rate)
-        return dry.row(stuck, rate, bound, dry.felt(model), model.dry.blur)
+        return dry.row(stuck, rate, bound, model.dry.inertia, model.dry.blur)
 
     def _friction_slopes(
         self, q0: Array, q1: Array, stuck: Array, h: Array, model: Model
@@ -219,7 +219,7 @@ class Variational(Stepper):
         """By q1 (by q0 the opposite), and by the impulses."""
         on, n = model.dry.index, model.nq
         rate = (q1 - q0)[on] / h
-        inertia, bound = dry.felt(model), h * dry.level(model.dry.values, rate)
+        inertia, bound = model.dry.inertia, h * dry.level(model.dry.values, rate)
         own, by_rate, by_bound = dry.slopes(stuck, rate, bound, inertia, model.dry.blur)
         steep = jax.vmap(jax.grad(dry.level, argnums=1))(model.dry.values, rate)
         by_rate += by_bound * h * steep
@@ -278,7 +278,7 @@ class Variational(Stepper):
                 return dry.Around(end, on @ (end.y[:n] - q0) / h, H)
 
             end, stuck, left = dry.settled(
-                step, lambda rate: h * dry.level(model.dry.values, rate), dry.felt(model), guess[1][nc:]
+                step, lambda rate: h * dry.level(model.dry.values, rate), model.dry.inertia, guess[1][nc:]
             )
             outcome = jnp.where(left > dry.OPEN, int(Outcome.STALLED), end.outcome)
         p1, slope1 = end.extra

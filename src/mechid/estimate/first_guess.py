@@ -8,13 +8,14 @@ differentiated; loops are closed again, and multipliers are what leaves the smal
 from __future__ import annotations
 
 from bisect import bisect_left
-from functools import cache, partial
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 
 from mechid.compile import jit
 from mechid.dynamics.linear import factorise, solve
@@ -285,16 +286,16 @@ def _smooth(t: np.ndarray, q: np.ndarray) -> np.ndarray:
 
 
 def _low_passed(x: np.ndarray, cutoff: float) -> np.ndarray:
-    from scipy.signal import sosfiltfilt
+    """What is nearest to x and its second differences to zero; the gain is one half at the cutoff (of the rate).
 
-    return x[0] + sosfiltfilt(_butterworth(cutoff), x - x[0], padlen=min(int(5.0 / cutoff), len(x) - 1))
-
-
-@cache
-def _butterworth(cutoff: float) -> np.ndarray:
-    from scipy.signal import butter
-
-    return np.asarray(butter(2, cutoff, output="sos"))
+    Its gain is that of a Butterworth filter of order 2 forwards and backwards, its ends are straight.
+    """
+    stiff = 1.0 / (2.0 * np.sin(np.pi * cutoff)) ** 4
+    bands = np.tile(stiff * np.array([[1.0], [-4.0], [6.0]]), len(x))
+    bands[2, [0, 1, -2, -1]] = stiff * np.array([1.0, 5.0, 5.0, 1.0])
+    bands[1, [1, -1]] = -2.0 * stiff
+    bands[2] += 1.0
+    return scipy.linalg.solveh_banded(bands, x, overwrite_ab=True, check_finite=False)
 
 
 # States
@@ -349,7 +350,7 @@ def _multipliers(stepper: Stepper, model: Model, rows: tuple[Any, ...], count: A
 
         if not z.shape[0]:
             return z
-        by = stepper.linearize(xs, z, u, t, k, model)
-        return z - _least_squares(by.z, by.r)
+        r, moved = jax.linearize(lambda z: stepper.residual(xs, z, u, t, k, model), z)
+        return z - _least_squares(jax.vmap(moved, out_axes=-1)(jnp.eye(z.shape[0])), r)
 
     return collected(one, rows, count)

@@ -75,7 +75,7 @@ def sharp(problem: ChainProblem, place: Place) -> bool:
 def _near(problem: ChainProblem, place: Place) -> bool:
     rows = _boxed(problem.stepper, place.model) - len(dynamic_rows(problem.stepper, place.model))
     left = np.concatenate([np.abs(link.hard[:, rows]) for link in place.links])
-    close = CLOSE * np.asarray(_inertia(place.model)) * np.asarray(problem.blur)
+    close = CLOSE * felt(place.model) * np.asarray(problem.blur)
     return bool(np.all(np.quantile(left, MOST, axis=0) <= close))
 
 
@@ -90,7 +90,7 @@ def _changes(stepper: Stepper, place: Place) -> np.ndarray:
     impulses = np.concatenate([np.abs(link.motion.z[:, rows]) for link in place.links])
     usual, most = np.quantile(impulses, 0.9, axis=0), impulses.max(0)
     # what seldom touches
-    return np.where(usual > 0.01 * most, usual, 0.1 * most) / np.asarray(_inertia(place.model))
+    return np.where(usual > 0.01 * most, usual, 0.1 * most) / felt(place.model)
 
 
 def _turning(model: Any) -> np.ndarray:
@@ -108,6 +108,3 @@ def _boxed(stepper: Stepper, model: Any) -> np.ndarray:
 @partial(jit, once=True)
 def _coordinates(stepper: Stepper, model: Any, states: Any) -> Array:
     return jax.vmap(lambda x: stepper.boxed_positions(model, x))(states)
-
-
-_inertia = jit(felt, once=True)
