@@ -7,6 +7,7 @@ shape, so that one compiled program serves them all.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple, get_args
 
 import jax
@@ -345,7 +346,8 @@ def test_potential_energy_is_the_sum_of_its_elements(model: TreeModel, p: Point)
     total += 4.0 * (1 - np.cos(q["psi"] - q["mast"])) + 0.1 * q["psi"] ** 2 * q["mast"] ** 3
     y = twisted(p.q)
     total += 3.0 * (y - 0.3) ** 2 + 0.5 * (y - 0.3) ** 4
-    total += quad(steps_by_hand, 0.1, y, limit=200, points=[0.4, 0.4 + 3.2 / 7.0, -0.2])[0]
+    ends = np.clip(np.array([0.0, 0.3, 0.3 + 3.2 / 7.0, 9.0]), 0.0, abs(y - 0.1))
+    total += sum(quad(steps_by_hand, 0.1 + a, 0.1 + b)[0] for a, b in pairwise(ends))
     total += quad(lambda x: 0.7 * np.sin(2 * x) - 0.4 * np.cos(2 * x), 0.0, y)[0]
     total += 1.5 * (1 - np.cos(y - q["x"])) + 0.1 * y**2 * q["x"] ** 3
     same(ask(model, p).energy[1], total, 1e-12)
