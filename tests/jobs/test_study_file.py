@@ -352,8 +352,8 @@ MISTAKES = [
         12,
         'measured = [{channels = "q"}]',
         12,
-        "A measurement needs one of joint, velocity, force, position, frame_velocity, pose, reaction, output; "
-        "here is none.",
+        "A measurement needs one of joint, velocity, force, transmitted, position, frame_velocity, pose, reaction, "
+        "output; here is none.",
     ),
     (12, 'measured = [{joint = "hinge"}]', 12, "'measured' needs the key 'channels'."),
     (12, "measured = []", 12, "'measured' is empty: name at least one sensor."),
@@ -393,8 +393,8 @@ MISTAKES = [
         12,
         'measured = [{joint = "hinge", velocity = "hinge", channels = "q"}]',
         12,
-        "A measurement needs one of joint, velocity, force, position, frame_velocity, pose, reaction, output; "
-        "here is joint and velocity.",
+        "A measurement needs one of joint, velocity, force, transmitted, position, frame_velocity, pose, reaction, "
+        "output; here is joint and velocity.",
     ),
     (
         12,
@@ -407,7 +407,7 @@ MISTAKES = [
         'measured = [{joints = "hinge", channels = "q"}]',
         12,
         "There is no key of 'measured' named 'joints'. Did you mean joint? Valid: joint, velocity, force,"
-        " position, frame_velocity, pose, reaction, output, channels, std, covariance.",
+        " transmitted, position, frame_velocity, pose, reaction, output, channels, std, covariance.",
     ),
     (
         13,

@@ -112,11 +112,14 @@ def harmonic_drive_joint(
     motor, what acts on the link (T_d,out and T_d,fscs, Eqs. 4.3 and 4.4) in those of the link. `load` is the
     largest moment of its weight, N·m. The input is the motor's current (A) where motor_constant is in N·m/A.
     """
+    # half of the inertia is that of a point mass
+    lever = 0.5 * 9.81 * link_inertia / load if load else 0.0
+    mass = 2.0 * load**2 / (9.81**2 * link_inertia)
     return (
         Mechanism("harmonic drive", gravity=(0, 0, -9.81))
         .body("rotor", mass=0.1, inertia=(motor_inertia,) * 3)
         .revolute("motor", "world", "rotor", axis="y")
-        .body("arm", mass=load / 9.81, com=(0, 0, 1.0), inertia=(link_inertia - load / 9.81,) * 3)
+        .body("arm", mass=mass, com=(0, 0, lever), inertia=(link_inertia - mass * lever**2,) * 3)
         .revolute("link", "world", "arm", axis="y")
         .combination("twist", {"motor": 1.0, "link": -(reduction + 1.0)})
         .spring("twist", stiffness=stiffness, cubic=cubic_stiffness)
