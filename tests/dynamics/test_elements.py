@@ -90,6 +90,7 @@ def machine(
         .motor("elbow", gain=GAIN, gear_ratio=GEAR, rotor_inertia=rotor)
         .torque("x")
         .armature("neck.1", inertia=armature)
+        .offset("mast", force=1.7)
         .line_spring("cord", "grip", "eye", **cord)
         .line_spring("rope", "hook", "arm", **rope)
         .force("screw", "grip", axes="body", moment=True)
@@ -295,6 +296,7 @@ def test_potential_energy_is_the_sum_of_its_elements(model: TreeModel, p: Point)
     total += 15.0 * (q["x"] - 0.2) ** 2 + 2.0 * (q["x"] - 0.2) ** 4
     total += 2.5 * (q["x"] + 0.5) ** 2 + 0.5 * (q["x"] + 0.5) ** 4 + 1.5 * (q["psi"] - 0.4) ** 2
     total += line_energy(CORD, "grip", "eye")(p.q) + line_energy(ROPE, "hook", "arm")(p.q)
+    total -= 1.7 * q["mast"]
     total += 4.0 * (1 - np.cos(q["psi"] - q["mast"])) + 0.1 * q["psi"] ** 2 * q["mast"] ** 3
     same(ask(model, p).energy[1], total, 1e-12)
 

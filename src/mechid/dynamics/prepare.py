@@ -79,6 +79,7 @@ class Topology:
     upper_stop_index: Any
     motor_index: Any
     armature_index: Any
+    offset_index: Any
     motor_input: Any
     line_frames: Any
     wrenches: Wrenches
@@ -117,7 +118,9 @@ def prepare(top: Topology, values: Any) -> TreeModel:
         pseudo=_pseudo(xp, top, part["rigid"], shape.body),
         # as a stand that is tilted sees it
         gravity=part["gravity"][0] @ _rotations(xp, part["gravity_tilt"])[0],
-        potential=_summed(xp, (n, 5), top.spring_index, _spring_potential(xp, part["spring"])),
+        # a constant force has a potential that falls evenly
+        potential=_summed(xp, (n, 5), top.spring_index, _spring_potential(xp, part["spring"]))
+        - _summed(xp, (n, 5), top.offset_index, part["offset"] * np.eye(5)[1]),
         armature=_summed(xp, (n,), top.motor_index, gear**2 * rotor)
         + _summed(xp, (n,), top.armature_index, part["armature"][:, 0]),
         damping=_summed(xp, (n, 2), top.damper_index, part["damper"]),

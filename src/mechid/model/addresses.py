@@ -31,6 +31,7 @@ from mechid.model.parts import (
     LineSpring,
     LowerStop,
     Motor,
+    Offset,
     Spring,
     UpperStop,
     element_numbers,
@@ -51,6 +52,7 @@ TABLES = {
     "contact": Contact,
     "motor": Motor,
     "armature": Armature,
+    "offset": Offset,
     "line_spring": LineSpring,
 }
 """Elements whose numbers stand in a table, one row an element."""
