@@ -97,6 +97,7 @@ def machine(
         .motor("elbow", gain=GAIN, gear_ratio=GEAR, rotor_inertia=rotor)
         .torque("x")
         .armature("neck.1", inertia=armature)
+        .offset("mast", force=1.7)
         .combination("twist", {name: twist * ratio for name, ratio in TWIST.items()})
         .combination("lean", {"psi": 0.3})
         .spring("twist", stiffness=6.0, cubic=2.0, rest=0.3)
@@ -343,6 +344,7 @@ def test_potential_energy_is_the_sum_of_its_elements(model: TreeModel, p: Point)
     total += 15.0 * (q["x"] - 0.2) ** 2 + 2.0 * (q["x"] - 0.2) ** 4
     total += 2.5 * (q["x"] + 0.5) ** 2 + 0.5 * (q["x"] + 0.5) ** 4 + 1.5 * (q["psi"] - 0.4) ** 2
     total += line_energy(CORD, "grip", "eye")(p.q) + line_energy(ROPE, "hook", "arm")(p.q)
+    total -= 1.7 * q["mast"]
     total += 4.0 * (1 - np.cos(q["psi"] - q["mast"])) + 0.1 * q["psi"] ** 2 * q["mast"] ** 3
     y = twisted(p.q)
     total += 3.0 * (y - 0.3) ** 2 + 0.5 * (y - 0.3) ** 4

@@ -87,6 +87,7 @@ class Topology:
     upper_stop_index: Any
     motor_index: Any
     armature_index: Any
+    offset_index: Any
     motor_input: Any
     line_frames: Any
     wrenches: Wrenches
@@ -128,7 +129,9 @@ def prepare(top: Topology, values: Any) -> TreeModel:
         # as a stand that is tilted sees it
         gravity=part["gravity"][0] @ _rotations(xp, part["gravity_tilt"])[0],
         combination=_summed(xp, (top.combinations, n), (combined, of), part["combination"][:, 0]),
-        potential=_summed(xp, (axes, 5), top.spring_index, _spring_potential(xp, part["spring"])),
+        # a constant force has a potential that falls evenly
+        potential=_summed(xp, (axes, 5), top.spring_index, _spring_potential(xp, part["spring"]))
+        - _summed(xp, (axes, 5), top.offset_index, part["offset"] * np.eye(5)[1]),
         armature=_summed(xp, (axes,), top.motor_index, gear**2 * rotor)
         + _summed(xp, (axes,), top.armature_index, part["armature"][:, 0]),
         damping=_summed(xp, (axes, 2), top.damper_index, part["damper"]),

@@ -34,6 +34,7 @@ from mechid.model.parts import (
     LoadFriction,
     LowerStop,
     Motor,
+    Offset,
     PeriodicFriction,
     PiecewiseSpring,
     Spring,
@@ -60,6 +61,7 @@ TABLES = {
     "contact": Contact,
     "motor": Motor,
     "armature": Armature,
+    "offset": Offset,
     "line_spring": LineSpring,
 }
 """Elements whose numbers stand in a table, one row an element."""

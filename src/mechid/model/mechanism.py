@@ -47,6 +47,7 @@ from mechid.model.parts import (
     Loop,
     LowerStop,
     Motor,
+    Offset,
     PeriodicFriction,
     PiecewiseSpring,
     Spring,
@@ -557,6 +558,10 @@ class Mechanism(System):
         """Inertia (kg·m² or kg) felt by a coordinate's own velocity: a reflected rotor."""
         _not_negative(inertia, f"The armature on '{coordinate}'")
         return self._on(Armature, name, coordinate, inertia)
+
+    def offset(self, coordinate: str, *, force: float = 0.0, name: str | None = None) -> Mechanism:
+        """A constant force (N·m or N) on a coordinate."""
+        return self._on(Offset, name, coordinate, force)
 
     def line_spring(
         self,

@@ -387,6 +387,17 @@ class Armature:
 
 
 @dataclass(frozen=True)
+class Offset:
+    """A constant force on a coordinate: what a torque sensor or an amplifier shows at rest."""
+
+    name: str
+    coordinate: str
+    offset: float
+
+    quantities: ClassVar[dict[str, str]] = {"offset": "F"}
+
+
+@dataclass(frozen=True)
 class LineSpring:
     """A spring and damper along the line between two frames' origins."""
 
@@ -463,6 +474,7 @@ Element = (
     | Contact
     | Motor
     | Armature
+    | Offset
     | LineSpring
     | Wrench
     | Custom
