@@ -25,6 +25,7 @@ from mechid import (
     simulation_error,
 )
 from mechid.dynamics.sensors import joint_velocity, transmitted
+from mechid.estimate.linear_form import MechanismForm
 from mechid.model.gears import amplitude_and_phase, in_series, sine_and_cosine, wave
 from mechid.studies.mechanisms import harmonic_drive_joint
 
@@ -263,6 +264,31 @@ def test_sensors_of_a_combination():
     assert float(torques[0]) == pytest.approx(0.8 * twist + 0.5 * twist**3 + 3e-3 * rate)
     with pytest.raises(MechidError, match="named 'twits'\\. Did you mean twist"):
         joint_position(m, "twist", "twits")
+
+
+def test_the_joint_as_a_regression():
+    """φ θ is what the balance of forces lacks, for numbers of the gear and of its friction, at any sample."""
+    m = harmonic_drive_joint(**NUMBERS)
+    names = [
+        "twist.stiffness",
+        "twist.cubic_stiffness",
+        "motor.damping",
+        "motor.coulomb",
+        "motor.slow_damping",
+    ]
+    names += ["link.sine", "link.cosine", "dahl.stiffness", "twist.damping"]
+    free = Parameters(m)
+    for name in names:
+        free = free.free(name)
+    form = MechanismForm(free)
+    rng = np.random.default_rng(2)
+    samples = rng.normal(size=(6, 8)) * [0, 20, 0.3, 30, 0.5, 100, 3, 2]
+    phi, y = form.rows(samples)
+    balance = jax.jit(m.lower().force_balance)
+    for sample, one, right in zip(samples, phi, y, strict=True):
+        q, v, a = sample[1:3], sample[3:5], sample[5:7]
+        lacking = np.asarray(balance(q, v, a, sample[7:], 0.0))
+        np.testing.assert_allclose(one @ free.theta0 - right, lacking, atol=1e-9 * np.abs(lacking).max())
 
 
 # Amplitude and phase

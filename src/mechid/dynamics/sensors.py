@@ -240,7 +240,7 @@ def _coordinates(mechanism: System, names: Sequence[str]) -> np.ndarray:
 
 
 def _combined(mechanism: System, names: Sequence[str]) -> bool:
-    return any(c.name in names for c in mechanism.combinations)
+    return any(mechanism.axis(n) in mechanism.combinations for n in names)
 
 
 def _axes(mechanism: System, names: Sequence[str]) -> np.ndarray:

@@ -264,19 +264,19 @@ class PiecewiseSpring:
 
     name: str
     coordinate: str
-    stiffness_1: float
-    stiffness_2: float
-    stiffness_3: float
-    load_1: float
-    load_2: float
+    first_stiffness: float
+    second_stiffness: float
+    third_stiffness: float
+    first_load: float
+    second_load: float
     rest: float = 0.0
 
     quantities: ClassVar[dict[str, str]] = {
-        "stiffness_1": "F/x",
-        "stiffness_2": "F/x",
-        "stiffness_3": "F/x",
-        "load_1": "F",
-        "load_2": "F",
+        "first_stiffness": "F/x",
+        "second_stiffness": "F/x",
+        "third_stiffness": "F/x",
+        "first_load": "F",
+        "second_load": "F",
         "rest": "x",
     }
 
