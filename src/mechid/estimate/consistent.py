@@ -90,7 +90,7 @@ def consistent(numbers: LinearNumbers, triangle: np.ndarray, theta: np.ndarray) 
             if improved:
                 gain = cost - new
                 x, value, slopes, rest, cost = tried, there, by, left, new
-                converged = gain <= 1e-9 * max(cost, 1.0)
+                converged = bool(gain <= 1e-12 * max(cost, 1.0))
         if not improved:
             converged = True
     off = triangle @ (value - theta)

@@ -28,7 +28,9 @@ BEND = np.array([-205 / 72, 8 / 5, -1 / 5, 8 / 315, -1 / 560])
 """weights of x_k + x_−k in the second one"""
 REACH = 4
 KEPT = 0.95
-"""part of a rate's power that lies at the frequencies of the motion"""
+"""part of a position's power that lies at the frequencies of the motion"""
+NEAR = 3.0
+"""by how much the density of acceleration may exceed its least to count as having fallen that far"""
 BIASED = 0.01
 """noise in accelerations, as a part of their variance, from which on it is told"""
 
@@ -69,6 +71,8 @@ class Motion(NamedTuple):
     together: int
     """samples that one row is the mean of"""
     notes: tuple[str, ...]
+    signals: Signals
+    """with the cutoff that was chosen"""
 
 
 def measured_motion(form: MechanismForm, experiment: Experiment, signals: Signals) -> Motion:
@@ -93,6 +97,7 @@ def measured_motion(form: MechanismForm, experiment: Experiment, signals: Signal
     chosen = cutoff is None
     if cutoff is None:
         cutoff = max(_valley(x[longest], step) for x in q)
+    choice = Signals(cutoff, signals.order, signals.window, signals.trim)
     filtered = cutoff < 0.4 / step
     if not filtered:
         cutoff = 0.4 / step
@@ -135,7 +140,7 @@ def measured_motion(form: MechanismForm, experiment: Experiment, signals: Signal
         f"{len(kept)} run{'s' * (len(kept) != 1)} ({trim:.3g} s and differences)."
     )
     notes += _bias(form, samples, kept, together, step, noise, cutoff if filtered else None, signals.order)
-    return Motion(experiment.name, samples, tuple(kept), together, tuple(notes))
+    return Motion(experiment.name, samples, tuple(kept), together, tuple(notes), choice)
 
 
 def _positions(form: MechanismForm, experiment: Experiment) -> tuple[list[Channel], list[str]]:
@@ -262,18 +267,18 @@ def _noise(x: np.ndarray, step: float) -> float:
 
 
 def _valley(x: np.ndarray, step: float) -> float:
-    """Hz at which the density of acceleration is least above those of the motion: from there on noise grows."""
+    """Hz, above those of the motion, at which the density of acceleration has fallen to where noise takes over."""
     omega, density = _spectrum(x, step)
     f = omega / (2.0 * np.pi * step)
-    rates = np.cumsum(density / f**2)
-    moving = f[np.searchsorted(rates, KEPT * rates[-1])]
+    positions = np.cumsum(density / f**4)
+    moving = f[np.searchsorted(positions, KEPT * positions[-1])]
     # narrow lines are evened out over a third of an octave
     edges = np.exp(np.arange(np.log(f[0]) - 1e-9, np.log(f[-1]) + 0.25, 0.25))
     where = np.digitize(f, edges)
     bins = [np.flatnonzero(where == i) for i in range(1, len(edges) + 1)]
     bins = [b for b in bins if len(b) and f[b[-1]] >= moving]
-    middle = [np.median(density[b]) for b in bins]
-    return float(np.mean(f[bins[int(np.argmin(middle))]]))
+    middle = np.array([np.median(density[b]) for b in bins])
+    return float(np.mean(f[bins[int(np.flatnonzero(middle <= NEAR * middle.min())[0])]]))
 
 
 def _bias(

@@ -19,13 +19,13 @@ import numpy as np
 from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError, choices, unknown
 from mechid.estimate.experiment import Experiment
-from mechid.estimate.fit import Fit
+from mechid.estimate.fit import Compared, Fit
 from mechid.estimate.linear import LOSSES, least_squares
 from mechid.estimate.linear_form import MechanismForm
 from mechid.estimate.linear_numbers import TEN
 from mechid.estimate.measured_motion import Signals, measured_motion
 from mechid.estimate.prepare import check
-from mechid.estimate.regression_fit import Explained, LeastSquares, fitted
+from mechid.estimate.regression_fit import Explained, LeastSquares, compared, fitted
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
 from mechid.model.parameters import Parameters
 from mechid.model.parts import Motor
@@ -124,6 +124,7 @@ def rows_of(form: MechanismForm, experiment: Experiment, signals: Signals) -> Ex
         np.concatenate([y for _, y in parts]),
         np.concatenate(motors),
         motion.notes,
+        motion.signals,
     )
 
 
@@ -139,6 +140,17 @@ def _motors(form: MechanismForm, samples: np.ndarray, together: int) -> np.ndarr
     count = len(samples) // together
     means = projected[..., : count * together].reshape(*projected.shape[:2], count, together).mean(-1)
     return np.moveaxis(means, -1, 0)
+
+
+def explained(fit: Fit, experiment: Experiment, *, signals: Signals | None = None) -> tuple[Compared, ...]:
+    """Measured and predicted forces of a log that a regression has not seen, filtered as its first one was."""
+    form = fit.extra.get("form")
+    if not isinstance(form, MechanismForm):
+        raise MechidError(f"Only the fit of a regression explains forces, not one by {fit.estimator}.")
+    near = fit.extra["consistent"]
+    theta = fit.extra["linear"].theta if near is None else near.theta
+    log = rows_of(form, experiment, signals or fit.extra["signals"])
+    return compared(form, [log], theta, np.array([c.std for c in fit.channels[: len(form.outputs)]]), False)
 
 
 def preference(form: MechanismForm) -> list[int]:

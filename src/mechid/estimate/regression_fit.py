@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.optimize import lsq_linear
 
-from mechid.errors import MechidError
+from mechid.errors import choices
 from mechid.estimate.consistent import consistent
 from mechid.estimate.fit import Compared, Estimate, Fit
 from mechid.estimate.linear import HIDDEN, LinearSolution, factored
@@ -17,6 +18,9 @@ from mechid.estimate.linear_numbers import LinearNumbers
 from mechid.estimate.solvers.problem import Iteration
 from mechid.estimate.uncertainty import neighbours, physical_slope, sandwich
 from mechid.model.inertia import pseudo_from_linear
+
+HOLD = 1e-6
+"""weight, beside columns of length one, with which what the data do not tell stays"""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,8 @@ class Explained(NamedTuple):
     motors: np.ndarray
     """(N, outputs, motors) force on each coordinate by a gain and a gear ratio of one"""
     notes: tuple[str, ...]
+    signals: Any
+    """how the log was filtered"""
 
 
 class Weighted(NamedTuple):
@@ -71,7 +77,11 @@ def fitted(
     sigma, triangle = _noise(solution, y, how)
     near = consistent(numbers, triangle, solution.theta) if numbers.bodies else None
     if near is None:
-        chart = _chart(numbers, solution.theta)
+        within, held = _bounded(numbers, triangle, solution.theta)
+        notes += held
+        chart = np.zeros(free.size)
+        for value, e in zip(within, numbers.entries, strict=True):
+            chart[e] = free.entries[e].theta(float(value))
         theta, slopes = _plain(numbers, chart)
     else:
         theta, chart, slopes = near.theta, near.chart, near.slopes
@@ -94,46 +104,54 @@ def fitted(
     parameters = _estimates(form, chart, found, start)
     cost = tuple(0.5 * float(np.nansum((part * (phi @ t - y)) ** 2)) for t in (numbers.start, theta))
     seconds = clock.perf_counter() - begun
-    ends = (start, np.array([p.value for p in parameters.values()]))
+    ends = (tuple(map(float, start)), tuple(p.value for p in parameters.values()))
     trace = tuple(Iteration(k, cost[k], 0.0, ends[k], 0.0, k * seconds, k + 1) for k in range(2))
     outcome = (
         f"Solved by least squares: {solution.rank} of {len(form.names)} numbers are told, alone or combined."
         if solution.converged
         else "The weights of rows did not settle."
     )
+    channels = compared(form, logs, theta, sigma, isinstance(how.weights, str))
     return Fit(
         "regression", str(how), free, chart, parameters, {}, found, (cost[0], cost[1]), trace,
-        _compared(form, logs, theta, sigma, how), solution.converged, outcome, {"run": seconds},
+        channels, solution.converged, outcome, {"run": seconds},
         triangle @ slopes, tuple(dict.fromkeys(notes)),
-        {"linear": solution, "form": form, "consistent": near},
+        {"linear": solution, "form": form, "consistent": near, "signals": logs[0].signals},
     )  # fmt: skip
 
 
 def _noise(solution: LinearSolution, y: np.ndarray, how: LeastSquares) -> tuple[np.ndarray, np.ndarray]:
     """Std by which rows were weighed, and the triangle of rows in units of it."""
     if how.weights == "estimated":
-        return solution.scale, solution.triangle.R
+        return np.asarray(solution.scale), solution.triangle.R
     if how.weights == "equal":
         counts = np.isfinite(y).sum(0)
         common = float(np.sqrt(np.sum(counts * solution.scale**2) / counts.sum()))
         return np.full(y.shape[1], common), solution.triangle.R / common
-    return np.array(list(how.weights), float), solution.triangle.R
+    return np.array([float(w) for w in how.weights]), solution.triangle.R
 
 
-def _chart(numbers: LinearNumbers, theta: np.ndarray) -> np.ndarray:
-    """Parameters as a solver sees them, refused beyond their bounds."""
-    free, chart = numbers.free, np.zeros(numbers.free.size)
-    for i, e in enumerate(numbers.entries):
-        p = free.entries[e]
-        lower, upper = p.bounds
-        if not lower <= theta[i] <= upper:
-            raise MechidError(
-                f"Least squares puts '{p.name}' at {theta[i]:.4g} {p.unit}, outside its bounds {p.range_text}: "
-                "the data do not tell it, or the model is wrong. Leave the bounds away to see the whole result, "
-                "hold the parameter, or free its body by free_inertia if it is a number of a body."
-            )
-        chart[e] = p.theta(float(theta[i]))
-    return chart
+def _bounded(numbers: LinearNumbers, triangle: np.ndarray, theta: np.ndarray) -> tuple[np.ndarray, list[str]]:
+    """θ within the bounds of its parameters, the nearest in the metric of the data, and what they held."""
+    entries = [numbers.free.entries[e] for e in numbers.entries]
+    lower, upper = np.array([p.bounds for p in entries], float).T
+    outside = (theta < lower) | (theta > upper)
+    if not outside.any():
+        return theta, []
+    size = np.linalg.norm(triangle, axis=0)
+    scale = np.where(size > 0.0, size, 1.0)
+    # what is not told stays where it is
+    rows = np.concatenate([triangle / scale, HOLD * np.eye(len(theta))])
+    right = rows @ (theta * scale)
+    found = lsq_linear(rows, right, (lower * scale, upper * scale), method="bvls").x / scale
+    texts = [
+        f"{p.name} at {x:.4g} {p.unit}".rstrip() for p, x, o in zip(entries, theta, outside, strict=True) if o
+    ]
+    note = (
+        f"Least squares alone would put {choices(texts)}, beyond bounds. What the bounds take, the others "
+        "share as the data let them."
+    )
+    return np.clip(found, lower, upper), [note]
 
 
 def _plain(numbers: LinearNumbers, chart: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -217,12 +235,11 @@ def _consistency(
     )
 
 
-def _compared(
-    form: MechanismForm, logs: list[Explained], theta: np.ndarray, sigma: np.ndarray, how: LeastSquares
+def compared(
+    form: MechanismForm, logs: list[Explained], theta: np.ndarray, sigma: np.ndarray, estimated: bool
 ) -> tuple[Compared, ...]:
     """Measured and predicted force on each coordinate."""
     gains = motor_gains(form, theta)
-    estimated = isinstance(how.weights, str)
     result = []
     for log in logs:
         residual, measured = log.phi @ theta - log.y, log.motors @ gains
