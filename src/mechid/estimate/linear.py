@@ -21,6 +21,8 @@ from mechid.estimate.triangle import Triangle, compress
 
 TOLD = 1e-8
 """singular values of φ with columns of length one, as parts of the largest, below which a direction is not told"""
+HIDDEN = 1e-12
+"""square of a number's share in what is not told, in units of 1/column's length, from which on it counts"""
 HUBER, TUKEY = 1.345, 4.685
 """constants under which 95 % of the efficiency is left where noise is Gaussian"""
 MAD = 1.482602218505602
@@ -48,6 +50,13 @@ class Base:
         """In the names given: "a + 0.5·c"."""
         return tuple(self._expression(row) for row in range(len(self.independent)))
 
+    def std_of(self, covariance: np.ndarray) -> np.ndarray:
+        """Standard deviations of the base parameters for a covariance of θ along what is told."""
+        select = np.zeros((len(self.independent), len(self.names)))
+        select[np.arange(len(self.independent)), list(self.independent)] = 1.0
+        select[:, list(self.dependent)] = self.factors
+        return np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", select, covariance, select), 0.0))
+
     def combine(self, theta: np.ndarray) -> np.ndarray:
         """The base parameters that a θ has."""
         theta = np.asarray(theta, float)
@@ -69,8 +78,8 @@ class LinearSolution:
     names: tuple[str, ...]
     theta: np.ndarray
     """of all θ that fit equally well the one nearest to the reference, columns scaled to length one"""
-    covariance: np.ndarray
-    """along what is told; ∞ on the diagonal of a θ that is not"""
+    told: np.ndarray
+    """covariance along what is told"""
     triangle: Triangle
     """the weighted rows"""
     rank: int
@@ -89,6 +98,14 @@ class LinearSolution:
     converged: bool
 
     @property
+    def covariance(self) -> np.ndarray:
+        """Of θ; ∞ on the diagonal of one that is not told by itself, and else 0 there."""
+        hidden = np.sum(self.directions[:, self.rank :] ** 2, 1) > HIDDEN
+        shown = np.where(hidden[:, None] | hidden[None], 0.0, self.told)
+        shown[np.diag_indices(len(shown))] = np.where(hidden, np.inf, np.diag(self.told))
+        return shown
+
+    @property
     def std(self) -> np.ndarray:
         """Standard deviations; ∞ where θ is not told by itself."""
         return np.sqrt(np.diag(self.covariance))
@@ -99,10 +116,8 @@ class LinearSolution:
         return float(self.excitation[0] / self.excitation[self.rank - 1]) if self.rank else np.inf
 
     def with_covariance(self, covariance: np.ndarray) -> LinearSolution:
-        """The same with a covariance found otherwise, given for what is told."""
-        base = replace(self.base, std=_base_std(self.base, covariance))
-        hidden = _hidden(self.null)
-        return replace(self, covariance=_masked(covariance, hidden), base=base)
+        """The same with a covariance of what is told that was found otherwise."""
+        return replace(self, told=covariance, base=replace(self.base, std=self.base.std_of(covariance)))
 
 
 def solve(
@@ -121,16 +136,16 @@ def solve(
     """
     n = triangle.R.shape[1]
     names = _checked_names(names, n)
-    factored = _factored(triangle.R)
+    found = factored(triangle.R)
     start = np.zeros(n) if reference is None else np.asarray(reference, float)
-    theta = start + factored.inverse @ (factored.left.T @ (triangle.d - triangle.R @ start))
-    freedom = max(triangle.count - factored.rank, 1)
+    theta = start + found.inverse @ (found.left.T @ (triangle.d - triangle.R @ start))
+    freedom = max(triangle.count - found.rank, 1)
     scale = np.sqrt(triangle.square(theta) / freedom) if std is None else float(std)
-    C = factored.inverse @ factored.inverse.T * scale**2
-    base = _base(names, triangle.R, factored.rank, theta, C, order)
+    C = found.inverse @ found.inverse.T * scale**2
+    base = _base(names, triangle.R, found.rank, theta, C, order)
     return LinearSolution(
-        names, theta, _masked(C, _hidden(factored.null)), triangle, factored.rank, factored.values,
-        factored.directions, factored.null, base, np.array([scale]), None, 1, True,
+        names, theta, C, triangle, found.rank, found.values,
+        found.directions, found.null, base, np.array([scale]), None, 1, True,
     )  # fmt: skip
 
 
@@ -219,7 +234,7 @@ def _covariance(
     H = Σ slope/σ² φᵀφ and S = Σ square·scale²/σ⁴ φᵀφ over the outputs, with slope = E[ψ'] and square = E[ψ²]:
     Huber's covariance (1981), output by output.
     """
-    inverse = _factored(_stacked(triangles, sigma / np.sqrt(slope)).R).inverse
+    inverse = factored(_stacked(triangles, sigma / np.sqrt(slope)).R).inverse
     spread = _stacked(triangles, sigma**2 / (scale * np.sqrt(square))).R
     half = inverse @ (spread @ inverse).T
     return half @ half.T
@@ -234,7 +249,7 @@ def _stacked(triangles: list[Triangle], sigma: np.ndarray) -> Triangle:
 
 def _noise(triangles: list[Triangle], sigma: np.ndarray, solution: LinearSolution) -> np.ndarray:
     """Std of each output's residuals; the parameters that its rows determine are taken off its count."""
-    inverse, found = _factored(solution.triangle.R).inverse, []
+    inverse, found = factored(solution.triangle.R).inverse, []
     for triangle, s in zip(triangles, sigma, strict=True):
         used = np.sum((triangle.R @ inverse) ** 2) / s**2
         square = triangle.square(solution.theta) / max(triangle.count - used, 1.0)
@@ -301,7 +316,7 @@ _LOSSES: dict[str, tuple[Callable[[np.ndarray], np.ndarray], Callable[[np.ndarra
 """weight ψ(e)/e and slope ψ'(e) of a residual e in units of its scale"""
 
 
-class _Factored(NamedTuple):
+class Factored(NamedTuple):
     inverse: np.ndarray
     """(n, rank) A with A Aᵀ = (RᵀR)⁻¹ over what is told"""
     left: np.ndarray
@@ -312,7 +327,7 @@ class _Factored(NamedTuple):
     rank: int
 
 
-def _factored(R: np.ndarray) -> _Factored:
+def factored(R: np.ndarray) -> Factored:
     n = R.shape[1]
     size = np.linalg.norm(R, axis=0)
     scale = np.where(size > 0, size, 1.0)
@@ -323,7 +338,7 @@ def _factored(R: np.ndarray) -> _Factored:
     inverse = V[:, :rank] / s[:rank] / scale[:, None]
     null = V[:, rank:] / scale[:, None]
     null = null / np.maximum(np.linalg.norm(null, axis=0), 1e-300)
-    return _Factored(inverse, U[:, :rank], s, V, null, rank)
+    return Factored(inverse, U[:, :rank], s, V, null, rank)
 
 
 def _base(
@@ -349,7 +364,7 @@ def _base(
     silent = [i for i in range(len(names)) if i not in set(acting.tolist())]
     values = theta[independent] + factors @ theta[dependent]
     base = Base(names, _ints(independent), _ints(dependent), _ints(silent), factors, values, values)
-    return replace(base, std=_base_std(base, covariance))
+    return replace(base, std=base.std_of(covariance))
 
 
 def _picked(unit: np.ndarray, rank: int, order: Sequence[int] | None) -> list[int]:
@@ -366,23 +381,6 @@ def _picked(unit: np.ndarray, rank: int, order: Sequence[int] | None) -> list[in
             basis = np.column_stack([basis, left / np.linalg.norm(left)])
             kept.append(int(j))
     return sorted(kept)
-
-
-def _base_std(base: Base, covariance: np.ndarray) -> np.ndarray:
-    select = np.zeros((len(base.independent), len(base.names)))
-    select[np.arange(len(base.independent)), list(base.independent)] = 1.0
-    select[:, list(base.dependent)] = base.factors
-    return np.sqrt(np.maximum(np.einsum("ij,jk,ik->i", select, covariance, select), 0.0))
-
-
-def _hidden(null: np.ndarray) -> np.ndarray:
-    return np.any(np.abs(null) > 1e-6, axis=1)
-
-
-def _masked(covariance: np.ndarray, hidden: np.ndarray) -> np.ndarray:
-    shown = np.where(hidden[:, None] | hidden[None], 0.0, covariance)
-    shown[np.diag_indices(len(shown))] = np.where(hidden, np.inf, np.diag(covariance))
-    return shown
 
 
 def _checked_names(names: Sequence[str], n: int) -> tuple[str, ...]:

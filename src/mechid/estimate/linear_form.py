@@ -110,6 +110,12 @@ class MechanismForm:
 
     def rows(self, samples: np.ndarray, omega: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
         """φ (N, outputs, names), y (N, outputs)."""
+        return self.mean_rows(samples, 1, omega)
+
+    def mean_rows(
+        self, samples: np.ndarray, together: int, omega: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Means of the rows of so many neighbouring samples; what is left at the end is left out."""
         samples = np.asarray(samples, float)
         if samples.ndim != 2 or samples.shape[1] != len(self.channels):
             raise MechidError(
@@ -118,19 +124,28 @@ class MechanismForm:
             )
         still = self.numbers.still.copy()
         still[list(self.numbers.places)] = () if omega is None else omega
-        m, p, count = len(self.outputs), len(self.names), len(samples)
+        m, p, count = len(self.outputs), len(self.names), len(samples) // together
         phi, y = np.empty((m, p, count)), np.empty((m, count))
-        size = CHUNK if self.closed else max(count, 1)
         customs = self._customs(self._motion(samples), still)
+        size = max(1, CHUNK // together) if self.closed else max(count, 1)
+        # levers that vary multiply rows before the mean is taken
+        early = together if self._even else 1
         for first in range(0, count, size):
-            at = slice(first, first + size)
+            at = slice(first * together, min(first + size, count) * together)
             motion = self._motion(samples[at])
-            columns, balance = self._balance(motion, still)
+            columns, balance = self._balance(motion, still, early)
             for e in customs:
-                columns[e.coordinates] += e.slopes[:, :, at]
-                balance[e.coordinates] += e.rest[:, at]
-            phi[:, :, at], y[:, at] = self._projected(motion, columns), -self._projected(motion, balance)
+                columns[e.coordinates] += _mean(e.slopes[:, :, at], early)
+                balance[e.coordinates] += _mean(e.rest[:, at], early)
+            to = slice(first, first + size)
+            phi[:, :, to] = _mean(self._projected(motion, columns), together // early)
+            y[:, to] = -_mean(self._projected(motion, balance), together // early)
         return np.moveaxis(phi, -1, 0), y.T
+
+    @property
+    def _even(self) -> bool:
+        """Couplings are straight lines."""
+        return not any(c.c2 or c.c3 or c.c4 for c in self._couplings)
 
     def _motion(self, samples: np.ndarray) -> _Motion:
         """All coordinates of samples, components first; what is coupled follows."""
@@ -148,7 +163,7 @@ class MechanismForm:
             slope = c.ratio + s * (2 * c.c2 + s * (3 * c.c3 + s * 4 * c.c4))
             v[one] = slope * v[other]
             a[one] = slope * a[other] + (2 * c.c2 + s * (6 * c.c3 + s * 12 * c.c4)) * v[other] ** 2
-            if c.c2 or c.c3 or c.c4:
+            if not self._even and lever.shape[2] == 1:
                 lever = np.broadcast_to(lever, (*lever.shape[:2], x.shape[1])).copy()
             lever[one] = lever[other] * (slope if lever.shape[2] > 1 else c.ratio)
         return _Motion(x[0], q, v, a, x[1 + 3 * k :], lever)
@@ -178,13 +193,15 @@ class MechanismForm:
             return np.tensordot(lever[:, :, 0].T, rows, 1)
         return np.einsum("ijn,i...n->j...n", lever, rows)
 
-    def _balance(self, motion: _Motion, still: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _balance(self, motion: _Motion, still: np.ndarray, together: int) -> tuple[np.ndarray, np.ndarray]:
         """Slopes of the balance by θ (n, p, N), and the balance where θ is zero (n, N)."""
         if not self.closed:
-            return self._differentiated(motion, still)
-        n, count = motion.q.shape
+            columns, balance = self._differentiated(motion, still)
+            return _mean(columns, together), _mean(balance, together)
+        n, count = motion.q.shape[0], motion.q.shape[1] // together
         columns, balance = np.zeros((n, len(self.names), count)), np.zeros((n, count))
         for places, coordinates, forces in self._terms(motion, still):
+            forces = _mean(forces, together)
             slopes, own = self.numbers.slopes[places], still[places]
             for row, to in zip(*np.nonzero(slopes), strict=True):
                 columns[coordinates, to] += slopes[row, to] * forces[row]
@@ -263,6 +280,11 @@ class _Motion(NamedTuple):
     u: Array
     lever: Array
     """(n, independent, N or 1) rates of all coordinates by those of the independent ones"""
+
+
+def _mean(x: np.ndarray, together: int) -> np.ndarray:
+    """Means of so many neighbours along the last axis."""
+    return x if together == 1 else x.reshape(*x.shape[:-1], x.shape[-1] // together, together).mean(-1)
 
 
 class _Custom(NamedTuple):

@@ -19,7 +19,7 @@ import numpy as np
 from mechid.dynamics.model import TreeModel
 
 Array = np.ndarray
-CHUNK = 512
+CHUNK = 1024
 """samples at a time: what they need stays in the cache"""
 
 
