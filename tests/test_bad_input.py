@@ -1282,8 +1282,8 @@ TABLE: dict[str, list[Row]] = {
             (
                 "There is no quantity (for ignore) named 'armatur'. Did you mean armature or ratio? Valid: "
                 "stiffness, cubic_stiffness, rest, damping, cubic_damping, coulomb, stribeck, "
-                "stribeck_velocity, stribeck_exponent, friction_width, load_coefficient, load_radius, "
-                "… (41 in all)."
+                "stribeck_velocity, stribeck_exponent, friction_width, slow_damping, load_coefficient, "
+                "… (56 in all)."
             ),
         ),
         Row(

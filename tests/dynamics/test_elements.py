@@ -7,6 +7,7 @@ shape, so that one compiled program serves them all.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, NamedTuple, get_args
 
 import jax
@@ -14,10 +15,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from numpy.polynomial.polynomial import polyval
+from scipy.integrate import quad
 from scipy.spatial.transform import Rotation
 
 from mechid import Mechanism
-from mechid.dynamics.elements import friction_law
+from mechid.dynamics.elements import friction_law, gear_friction_law, piecewise_potential
 from mechid.dynamics.model import TreeModel
 from mechid.model.parts import Contact, DryFriction, Element, LowerStop, UpperStop
 
@@ -30,6 +32,9 @@ FRICTION = {
     "stribeck_exponent": 1.5,
     "width": 0.05,
 }
+TWIST = {"mast": 1.0, "x": -2.5, "elbow": 0.4}
+"""a combination of coordinates, in rad"""
+STEPS = {"stiffness": (3.0, 7.0, 4.0), "loads": (0.9, 4.1), "rest": 0.1}
 CORD = {"stiffness": 20.0, "cubic": 5.0, "rest": 0.4, "damping": 3.0}
 ROPE = {"stiffness": 7.0, "rest": 0.2, "damping": 1.0}
 
@@ -52,6 +57,8 @@ def machine(
     rotor: float = ROTOR,
     armature: float = 0.3,
     own: float = 1.0,
+    gears: float = 1.0,
+    twist: float = 1.0,
 ) -> Mechanism:
     """A cart with an arm and a boom with a bob, its joints not in the order of the tree."""
     rng = np.random.default_rng(3)
@@ -90,6 +97,33 @@ def machine(
         .motor("elbow", gain=GAIN, gear_ratio=GEAR, rotor_inertia=rotor)
         .torque("x")
         .armature("neck.1", inertia=armature)
+        .offset("mast", force=1.7)
+        .combination("twist", {name: twist * ratio for name, ratio in TWIST.items()})
+        .combination("lean", {"psi": 0.3})
+        .spring("twist", stiffness=6.0, cubic=2.0, rest=0.3)
+        .damper("twist", damping=1.5, cubic=0.4)
+        .armature("twist", inertia=0.6)
+        .motor("twist", gain=0.5)
+        .friction("lean", coulomb=0.3, width=0.2)
+        .piecewise_spring("twist", **STEPS, name="steps")
+        .periodic_friction("twist", sine=0.7, cosine=-0.4, cycles=2.0)
+        .gear_friction(
+            "elbow",
+            coulomb=0.9 * gears,
+            slow_damping=1.7 * gears,
+            width=0.4,
+            stribeck_velocity=0.8,
+            stribeck_exponent=0.5,
+        )
+        .load_friction(
+            "mast",
+            load="twist",
+            coefficient=0.2 * gears,
+            slow_coefficient=0.5 * gears,
+            width=0.3,
+            stribeck_velocity=0.6,
+        )
+        .element("lash", ["twist", "x"], potential=own_potential, parameters={"k": 1.5})
         .line_spring("cord", "grip", "eye", **cord)
         .line_spring("rope", "hook", "arm", **rope)
         .force("screw", "grip", axes="body", moment=True)
@@ -259,6 +293,20 @@ def gradient(function, q: np.ndarray) -> np.ndarray:
     return np.array([along(function, q, e) for e in np.eye(N)])
 
 
+def twisted(q: np.ndarray) -> float:
+    return sum(ratio * q[AT[name]] for name, ratio in TWIST.items())
+
+
+def steps_by_hand(y: float) -> float:
+    """The torque of STEPS, corner by corner."""
+    far, (k1, k2, k3), (t1, t2) = abs(y - 0.1), STEPS["stiffness"], STEPS["loads"]
+    first = t1 / k1
+    second = first + (t2 - t1) / k2
+    within = [(0.0, 0.0, k1), (first, t1, k2), (second, t2, k3)]
+    start, torque, k = [part for part in within if far >= part[0]][-1]
+    return np.sign(y - 0.1) * (torque + k * (far - start))
+
+
 def line_energy(spring: dict[str, float], first: str, second: str):
     e = lambda q: length(first, second)(q) - spring["rest"]  # noqa: E731
     return lambda q: 0.5 * spring["stiffness"] * e(q) ** 2 + 0.25 * spring.get("cubic", 0.0) * e(q) ** 4
@@ -278,6 +326,7 @@ def test_poses_and_twists(model: TreeModel, p: Point) -> None:
 def test_kinetic_energy_is_that_of_the_moving_masses(model: TreeModel, p: Point) -> None:
     now, moving = poses(p.q), twists(p.q, p.v)
     total = 0.5 * (GEAR**2 * ROTOR * p.v[AT["elbow"]] ** 2 + 0.3 * p.v[AT["neck.1"]] ** 2)
+    total += 0.5 * 0.6 * twisted(p.v) ** 2
     for b in MACHINE.bodies:
         R, spin = now[b.name][:3, :3], moving[b.name][:3]
         velocity = moving[b.name][3:] + np.cross(spin, R @ b.com)
@@ -295,7 +344,14 @@ def test_potential_energy_is_the_sum_of_its_elements(model: TreeModel, p: Point)
     total += 15.0 * (q["x"] - 0.2) ** 2 + 2.0 * (q["x"] - 0.2) ** 4
     total += 2.5 * (q["x"] + 0.5) ** 2 + 0.5 * (q["x"] + 0.5) ** 4 + 1.5 * (q["psi"] - 0.4) ** 2
     total += line_energy(CORD, "grip", "eye")(p.q) + line_energy(ROPE, "hook", "arm")(p.q)
+    total -= 1.7 * q["mast"]
     total += 4.0 * (1 - np.cos(q["psi"] - q["mast"])) + 0.1 * q["psi"] ** 2 * q["mast"] ** 3
+    y = twisted(p.q)
+    total += 3.0 * (y - 0.3) ** 2 + 0.5 * (y - 0.3) ** 4
+    ends = np.clip(np.array([0.0, 0.3, 0.3 + 3.2 / 7.0, 9.0]), 0.0, abs(y - 0.1))
+    total += sum(quad(steps_by_hand, 0.1 + a, 0.1 + b)[0] for a, b in pairwise(ends))
+    total += quad(lambda x: 0.7 * np.sin(2 * x) - 0.4 * np.cos(2 * x), 0.0, y)[0]
+    total += 1.5 * (1 - np.cos(y - q["x"])) + 0.1 * y**2 * q["x"] ** 3
     same(ask(model, p).energy[1], total, 1e-12)
 
 
@@ -427,6 +483,42 @@ def test_friction_acts_on_its_coordinates(p: Point) -> None:
     same(effect({"friction": 0.0}, p).force, want)
 
 
+def slow_by_hand(v: float, C1: float, C2: float, w: float, v_S: float, delta: float) -> float:
+    return -C1 * np.tanh(v / w) - C2 * v * np.exp(-(abs(v / v_S) ** delta))
+
+
+@CASES
+def test_friction_of_gears_acts_on_its_coordinates(p: Point) -> None:
+    """Of the load that is transmitted along the twist as well."""
+    y, rate = twisted(p.q), twisted(p.v)
+    load = 6.0 * (y - 0.3) + 2.0 * (y - 0.3) ** 3 + 1.5 * rate + 0.4 * rate**3
+    load += steps_by_hand(y) + 0.7 * np.sin(2 * y) - 0.4 * np.cos(2 * y)
+    want = np.zeros(N)
+    want[AT["elbow"]] = slow_by_hand(p.v[AT["elbow"]], 0.9, 1.7, 0.4, 0.8, 0.5)
+    want[AT["mast"]] = abs(load) * slow_by_hand(p.v[AT["mast"]], 0.2, 0.5, 0.3, 0.6, 1.0)
+    same(effect({"gears": 0.0}, p).force, want)
+
+
+@CASES
+def test_a_combination_shares_a_force_by_its_ratios(p: Point) -> None:
+    """What acts along the twist reaches each coordinate times its ratio."""
+    pull = effect({"twist": 0.0}, p)
+    y, rate = twisted(p.q), twisted(p.v)
+    share = np.array([TWIST.get(name, 0.0) for name in NAMES])
+    brake = -1.5 * rate - 0.4 * rate**3 + 0.5 * p.u[MACHINE.input_names.index("twist.motor")]
+    on_mast = np.eye(N)[AT["mast"]]
+    rest = pull.force - brake * share
+    same(rest, (rest @ on_mast) * on_mast)  # where friction feels its load
+    same(pull.v, 0.6 * rate * share)
+    torque = 6.0 * (y - 0.3) + 2.0 * (y - 0.3) ** 3 + steps_by_hand(y)
+    torque += 0.7 * np.sin(2 * y) - 0.4 * np.cos(2 * y)
+    x = p.q[AT["x"]]
+    torque += 1.5 * np.sin(y - x) + 0.2 * y * x**3
+    without = 1.5 * np.sin(-x)
+    on_x = np.eye(N)[AT["x"]]
+    same(pull.q, -torque * share + (1.5 * np.sin(y - x) - without - 0.3 * y**2 * x**2) * on_x)
+
+
 @CASES
 def test_a_user_written_force_acts_on_its_coordinates_in_their_order(p: Point) -> None:
     (q0, q1), (v0, v1) = (x[[AT["neck.3"], AT["elbow"]]] for x in (p.q, p.v))
@@ -464,6 +556,7 @@ def test_inputs_bring_the_power_of_their_forces(model: TreeModel, p: Point) -> N
         "jet": boom @ part("jet", *"xyz") @ moving["boom"][3:],
         "elbow": GEAR * GAIN * u["elbow.motor"] * p.v[AT["elbow"]],
         "x": u["x.torque"] * p.v[AT["x"]],
+        "twist": 0.5 * u["twist.motor"] * twisted(p.v),
         "theta": 0.0,
     }
     for name, watts in want.items():
@@ -511,6 +604,40 @@ def test_the_slope_of_friction_at_rest_is_that_of_its_breakaway(exponent: float)
     values = np.array([0.8, 0.5, 0.3, exponent, 0.05])
     assert float(law_slope(0.0, values)) == pytest.approx(-1.3 / 0.05)
     assert np.isfinite(float(law_slope(1e-12, values)))
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 2.0, 0.73])
+@pytest.mark.parametrize("v", [-2.0, -1e-3, 0.0, 1e-12, 0.05, 3.0])
+def test_friction_of_gears_and_its_slope(v: float, exponent: float) -> None:
+    """At rest the slope is −C₁/w − C₂ for every exponent, and slopes by the numbers are finite."""
+    values = np.array([0.9, 1.7, 0.4, 0.8, exponent])
+    assert float(gear_law(v, values)) == pytest.approx(slow_by_hand(v, *values), abs=1e-15)
+    by_v, by_numbers = gear_slopes(v, values)
+    if abs(v) < 1e-9:
+        assert float(by_v) == pytest.approx(-0.9 / 0.4 - 1.7, rel=1e-5)
+        assert np.abs(by_numbers).max() < 1e-5
+    else:
+        step = 1e-6 * abs(v)
+        ends = [slow_by_hand(v + s * step, *values) for s in (1, -1)]
+        assert float(by_v) == pytest.approx((ends[0] - ends[1]) / (2 * step), rel=1e-6)
+        for i, got in enumerate(by_numbers):
+            near = [slow_by_hand(v, *(values + s * 1e-6 * np.eye(5)[i])) for s in (1, -1)]
+            assert float(got) == pytest.approx((near[0] - near[1]) / 2e-6, abs=1e-8)
+
+
+gear_law = jax.jit(gear_friction_law)
+gear_slopes = jax.jit(jax.grad(gear_friction_law, (0, 1)))
+
+
+@pytest.mark.parametrize("y", [-2.0, -0.5, -0.21, -0.19, 0.1, 0.39, 0.41, 0.85, 0.87, 3.0])
+def test_the_piecewise_spring_is_odd_continuous_and_has_its_makers_stiffness(y: float) -> None:
+    values = np.array([*STEPS["stiffness"], *STEPS["loads"], STEPS["rest"]])
+    torque = jax.jit(jax.grad(piecewise_potential))
+    assert float(torque(y, values)) == pytest.approx(steps_by_hand(y), abs=1e-13)
+    assert float(torque(0.2 - y, values)) == pytest.approx(-steps_by_hand(y), abs=1e-13)
+    stiff = float(jax.jit(jax.grad(jax.grad(piecewise_potential)))(y, values))
+    far = abs(y - 0.1)
+    assert stiff == pytest.approx(3.0 if far < 0.3 else 7.0 if far < 0.3 + 3.2 / 7.0 else 4.0)
 
 
 def test_the_variants_share_one_shape() -> None:

@@ -22,6 +22,8 @@ def test_they_are_the_diagonal_of_the_mass_matrix_at_zero():
         .spherical("socket", "lump", "ball", origin=(0, 0, 0.2), rotation=rotation_about("y", 0.7))
         .armature("rail", inertia=0.4)
         .motor("hinge", rotor_inertia=1e-4, gear_ratio=50.0)
+        .combination("sum", {"hinge": 2.0, "socket.1": -3.0})
+        .armature("sum", inertia=0.1)
     )
     want = np.diag(m.lower().mass_matrix(jnp.zeros(len(m.coordinates))))
     assert reflected_inertias(m) == pytest.approx(want, rel=1e-12)

@@ -89,7 +89,7 @@ def fit(folder, monkeypatch, capsys):
     return run
 
 
-VALID = "Valid: simulation-error, joint, full-discretization."
+VALID = "Valid: simulation-error, joint, full-discretization, regression."
 MISTAKES = {
     "estimator": (
         2,

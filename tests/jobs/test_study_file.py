@@ -46,7 +46,7 @@ start = {q = {hinge = "q"}, q_std = "free"}
 """
 TOP = (
     "Valid: model, actuators, delays, estimator, state_error_weight, method, segments, out, stepper, solver, log, "
-    "parameters, … (13 in all)."
+    "parameters, … (16 in all)."
 )
 
 
@@ -78,7 +78,7 @@ MISTAKES = [
         1,
         "There is no key of the study named 'modell'. Did you mean model or method or delays? Valid: "
         "model, actuators, delays, estimator, state_error_weight, method, segments, out, stepper, solver, log, "
-        "parameters, … (13 in all).",
+        "parameters, … (16 in all).",
     ),
     (1, "model = 3", 1, "'model' must be a text, not 3."),
     (
@@ -108,7 +108,7 @@ MISTAKES = [
         'estimator = "simulation"',
         2,
         "There is no estimator named 'simulation'. Did you mean simulation-error? Valid: simulation-error, "
-        "joint, full-discretization.",
+        "joint, full-discretization, regression.",
     ),
     (2, 'model = "again.urdf"', 2, "no TOML at column 21: Cannot overwrite a value."),
     (2, "out = 5", 2, "'out' must be a text, not 5."),
@@ -118,7 +118,7 @@ MISTAKES = [
         3,
         "There is no key of the study named 'steper'. Did you mean stepper or solver? Valid: model, "
         "actuators, delays, estimator, state_error_weight, method, segments, out, stepper, solver, log, "
-        "parameters, … (13 in all).",
+        "parameters, … (16 in all).",
     ),
     (4, 'dt = "0.01"', 4, "'dt' must be a number > 0, not '0.01'."),
     (4, "dt = 0", 4, "'dt' must be a number > 0, not 0."),
@@ -352,8 +352,8 @@ MISTAKES = [
         12,
         'measured = [{channels = "q"}]',
         12,
-        "A measurement needs one of joint, velocity, force, position, frame_velocity, pose, reaction, output; "
-        "here is none.",
+        "A measurement needs one of joint, velocity, force, transmitted, position, frame_velocity, pose, reaction, "
+        "output; here is none.",
     ),
     (12, 'measured = [{joint = "hinge"}]', 12, "'measured' needs the key 'channels'."),
     (12, "measured = []", 12, "'measured' is empty: name at least one sensor."),
@@ -393,8 +393,8 @@ MISTAKES = [
         12,
         'measured = [{joint = "hinge", velocity = "hinge", channels = "q"}]',
         12,
-        "A measurement needs one of joint, velocity, force, position, frame_velocity, pose, reaction, output; "
-        "here is joint and velocity.",
+        "A measurement needs one of joint, velocity, force, transmitted, position, frame_velocity, pose, reaction, "
+        "output; here is joint and velocity.",
     ),
     (
         12,
@@ -407,7 +407,7 @@ MISTAKES = [
         'measured = [{joints = "hinge", channels = "q"}]',
         12,
         "There is no key of 'measured' named 'joints'. Did you mean joint? Valid: joint, velocity, force,"
-        " position, frame_velocity, pose, reaction, output, channels, std, covariance.",
+        " transmitted, position, frame_velocity, pose, reaction, output, channels, std, covariance.",
     ),
     (
         13,
@@ -466,7 +466,7 @@ MISTAKES = [
         15,
         "There is no key of the study named 'parameter'. Did you mean parameters? Valid: model, "
         "actuators, delays, estimator, state_error_weight, method, segments, out, stepper, solver, log, "
-        "parameters, … (13 in all).",
+        "parameters, … (16 in all).",
     ),
     (16, "", 15, 'No parameter is free: name at least one, "elbow.damping" = {start = 0.1}.'),
     (

@@ -38,10 +38,6 @@ class _Form(Stepper):
         return self.inner.window
 
     @property
-    def wraps(self) -> bool:  # type: ignore[override]
-        return self.inner.wraps
-
-    @property
     def products(self) -> bool:  # type: ignore[override]
         return self.inner.products
 

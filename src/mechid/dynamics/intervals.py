@@ -138,9 +138,6 @@ def _moved(stepper: Stepper, model: Model, new: Model, slopes: list[Any], rows: 
             return stepper.positions(m, y), stepper.velocities(m, y, u, driven)
 
         qs, vs = jax.vmap(seen)(parts[:3])
-        if stepper.wraps:
-            turns = jnp.round((qs - qs[2]) / (2.0 * jnp.pi))
-            qs -= 2.0 * jnp.pi * turns * (model.revolute > 0.0)  # type: ignore[attr-defined]
         q, v, dq, dv = qs[2], vs[2], slope(qs), slope(vs)
 
         def state(part: Array, numbers: list[Array]) -> Any:

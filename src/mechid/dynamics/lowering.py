@@ -20,7 +20,7 @@ from mechid.dynamics.reflected import reflected_inertias
 from mechid.model import addresses
 from mechid.model.geometry import Array, perpendicular
 from mechid.model.mechanism import WORLD, Mechanism
-from mechid.model.parts import Contact, Custom, Joint, LineSpring, Motor, Wrench
+from mechid.model.parts import Contact, Custom, Joint, LineSpring, LoadFriction, Motor, Wrench
 from mechid.model.system import Lowered
 
 
@@ -45,6 +45,9 @@ class Lowering(Lowered):
         self.values = addresses.values(mechanism, self.layout)
         self.n = len(mechanism.coordinates)
         self.index = {c.name: i for i, c in enumerate(mechanism.coordinates)}
+        combinations = enumerate(mechanism.combinations, start=self.n)
+        self.axis_index = self.index | {c.name: i for i, c in combinations}
+        """coordinates, then combinations: what elements act on"""
         self.frame_index = {name: i for i, name in enumerate(mechanism.frame_names)}
         self.input_index = {name: i for i, name in enumerate(mechanism.input_names)}
         self._joint_of = {j.child: j for j in mechanism.joints}
@@ -77,6 +80,8 @@ class Lowering(Lowered):
             revolute=np.array([float(c.revolute) for c in m.coordinates]),
             first_of_joint=first_of_joint,
             **self._bodies(),
+            combination_terms=self._combinations(),
+            combinations=len(m.combinations),
             **self._elements(),
             **self._constraints(),
             maximal=self._maximal(),
@@ -123,9 +128,15 @@ class Lowering(Lowered):
             "frame_link": np.array([self.carrier(b) for b in frames], dtype=int),
         }
 
+    def _combinations(self) -> np.ndarray:
+        """(terms, 2) combination and coordinate of each ratio."""
+        m = self.mechanism
+        terms = [(i, self.index[c.name]) for i, one in enumerate(m.combinations) for c in one.coordinates]
+        return np.array(terms, dtype=int).reshape(-1, 2)
+
     def _elements(self) -> dict[str, Any]:
         on = {
-            f"{kind}_index": np.array([self.index[e.coordinate] for e in self._of(part)], dtype=int)
+            f"{kind}_index": np.array([self.axis_index[e.coordinate] for e in self._of(part)], dtype=int)
             for kind, part in addresses.TABLES.items()
             if part not in (LineSpring, Contact)
         }
@@ -142,10 +153,11 @@ class Lowering(Lowered):
         lines = [[self.frame_index[f] for f in (e.first, e.second)] for e in self._of(LineSpring)]
         return on | {
             "motor_input": np.array([self.input_index[e.name] for e in self._of(Motor)], dtype=int),
+            "load_index": np.array([self.axis_index[e.load] for e in self._of(LoadFriction)], dtype=int),
             "line_frames": np.array(lines, dtype=int).reshape(-1, 2),
             "wrenches": wrenches,
             "custom_index": tuple(
-                np.array([self.index[c] for c in e.coordinates], dtype=int) for e in self._of(Custom)
+                np.array([self.axis_index[c] for c in e.coordinates], dtype=int) for e in self._of(Custom)
             ),
         }
 

@@ -162,7 +162,7 @@ class TreeModel(ElementArrays):
         first = tree.lagrangian_terms(self, now)
         terms = Terms(
             first.q - elements.potential_gradient(self, now.at, q),
-            first.v + self.armature * v,
+            first.v + elements.weighed(self, self.armature, v),
             elements.force(self, now.at, q, v, u, t),
         )
 
@@ -172,7 +172,7 @@ class TreeModel(ElementArrays):
             return Hessians(
                 second.qq - elements.potential_hessian(self, now.at, q),
                 second.vq,
-                second.vv + jnp.diag(self.armature),
+                second.vv + elements.weighed(self, self.armature, jnp.eye(self.nq)),
                 by.q,
                 by.v,
                 by.u,
@@ -199,7 +199,7 @@ class TreeModel(ElementArrays):
         at = tree.kinematics(self, q)
         return (
             tree.inverse_dynamics(self, q, v, a)
-            + self.armature * a
+            + elements.weighed(self, self.armature, a)
             + elements.potential_gradient(self, at, q)
             - elements.force(self, at, q, v, u, t)
         )
@@ -210,12 +210,13 @@ class TreeModel(ElementArrays):
         def momentum(v: Array) -> Array:
             return tree.lagrangian_terms(self, tree.motion(self, at, v)).v
 
-        return jax.vmap(momentum)(jnp.eye(q.shape[0])) + jnp.diag(self.armature)
+        one = jnp.eye(self.nq)
+        return jax.vmap(momentum)(one) + elements.weighed(self, self.armature, one)
 
     def energy(self, q: Array, v: Array) -> tuple[Array, Array]:
         """Kinetic and potential energy, J."""
         now = tree.motion(self, tree.kinematics(self, q), v)
-        kinetic = tree.kinetic_energy(now) + 0.5 * jnp.sum(self.armature * v * v)
+        kinetic = tree.kinetic_energy(now) + 0.5 * v @ elements.weighed(self, self.armature, v)
         potential = tree.gravity_energy(self, now) + elements.potential_energy(self, now.at, q)
         return kinetic, potential
 
@@ -274,6 +275,10 @@ FORCES = (
     "damping",
     "motor",
     "friction",
+    "gear_friction",
+    "load_friction",
+    "piecewise",
+    "periodic",
     "dry",
     "line_springs",
     "wrenches",

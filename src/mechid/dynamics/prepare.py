@@ -18,7 +18,7 @@ import numpy as np
 from mechid.compile import jit
 from mechid.dynamics.contacts import Contacts, Stops
 from mechid.dynamics.dry import DryRows
-from mechid.dynamics.elements import CustomRow, FrictionRows, LineSprings, Wrenches
+from mechid.dynamics.elements import AxisRows, CustomRow, LineSprings, LoadRows, Wrenches
 from mechid.dynamics.loops import Attached
 from mechid.dynamics.model import Maximal, TreeModel, float_leaves
 from mechid.model.geometry import skew
@@ -71,14 +71,23 @@ class Topology:
     joint_parent: Any
     frame_body: Any
     frame_link: Any
+    combination_terms: Any
+    """(terms, 2) combination and coordinate of each ratio"""
+    combinations: int
     spring_index: Any
     damper_index: Any
     friction_index: Any
+    gear_friction_index: Any
+    load_friction_index: Any
+    load_index: Any
+    piecewise_spring_index: Any
+    periodic_friction_index: Any
     dry_friction_index: Any
     lower_stop_index: Any
     upper_stop_index: Any
     motor_index: Any
     armature_index: Any
+    offset_index: Any
     motor_input: Any
     line_frames: Any
     wrenches: Wrenches
@@ -110,6 +119,8 @@ def prepare(top: Topology, values: Any) -> TreeModel:
         for name, offset, rows, columns in top.blocks
     }
     n = top.axis.shape[0]
+    axes = n + top.combinations
+    combined, of = top.combination_terms.T
     shape = _geometry_of(xp, top, part)
     gear, gain, rotor = part["motor"][:, 1], part["motor"][:, 0], part["motor"][:, 2]
     return TreeModel(
@@ -121,12 +132,19 @@ def prepare(top: Topology, values: Any) -> TreeModel:
         pseudo=_pseudo(xp, top, part["rigid"], shape.body),
         # as a stand that is tilted sees it
         gravity=part["gravity"][0] @ _rotations(xp, part["gravity_tilt"])[0],
-        potential=_summed(xp, (n, 5), top.spring_index, _spring_potential(xp, part["spring"])),
-        armature=_summed(xp, (n,), top.motor_index, gear**2 * rotor)
-        + _summed(xp, (n,), top.armature_index, part["armature"][:, 0]),
-        damping=_summed(xp, (n, 2), top.damper_index, part["damper"]),
-        motor=_summed(xp, (n, top.nu), (top.motor_index, top.motor_input), gain * gear),
-        friction=FrictionRows(top.friction_index, part["friction"]),
+        combination=_summed(xp, (top.combinations, n), (combined, of), part["combination"][:, 0]),
+        # a constant force has a potential that falls evenly
+        potential=_summed(xp, (axes, 5), top.spring_index, _spring_potential(xp, part["spring"]))
+        - _summed(xp, (axes, 5), top.offset_index, part["offset"] * np.eye(5)[1]),
+        armature=_summed(xp, (axes,), top.motor_index, gear**2 * rotor)
+        + _summed(xp, (axes,), top.armature_index, part["armature"][:, 0]),
+        damping=_summed(xp, (axes, 2), top.damper_index, part["damper"]),
+        motor=_summed(xp, (axes, top.nu), (top.motor_index, top.motor_input), gain * gear),
+        friction=AxisRows(top.friction_index, part["friction"]),
+        gear_friction=AxisRows(top.gear_friction_index, part["gear_friction"]),
+        load_friction=LoadRows(top.load_friction_index, top.load_index, part["load_friction"]),
+        piecewise=AxisRows(top.piecewise_spring_index, part["piecewise_spring"]),
+        periodic=AxisRows(top.periodic_friction_index, part["periodic_friction"]),
         dry=DryRows(top.dry_friction_index, part["dry_friction"], *_scales(top, top.dry_friction_index)),
         contacts=Contacts(
             *shape.contacts,

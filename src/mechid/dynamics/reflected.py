@@ -28,11 +28,14 @@ def reflected_inertias(mechanism: Mechanism) -> Array:
                 turning = axis @ inertia @ axis + body.mass * arm @ arm
                 felt[c.name] += float(turning) if c.revolute else body.mass
             carrier = joint.parent
+    terms = {c.name: {c.name: 1.0} for c in mechanism.coordinates}
+    for one in mechanism.combinations:
+        terms[one.name] = {c.name: r for c, r in zip(one.coordinates, one.ratios, strict=True)}
     for e in mechanism.elements:
-        if isinstance(e, Armature):
-            felt[e.coordinate] += e.armature
-        elif isinstance(e, Motor):
-            felt[e.coordinate] += e.gear_ratio**2 * e.rotor_inertia
+        if isinstance(e, Armature | Motor):
+            own = e.armature if isinstance(e, Armature) else e.gear_ratio**2 * e.rotor_inertia
+            for name, ratio in terms[e.coordinate].items():
+                felt[name] += ratio**2 * own
     return np.array(list(felt.values()))
 
 

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mechid.compile import register
+from mechid.dynamics import elements
 from mechid.dynamics.model import Model
 from mechid.dynamics.rotations import (
     conjugate,
@@ -21,6 +22,7 @@ from mechid.dynamics.rotations import (
 from mechid.dynamics.stepper import Observation
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError, unknown
+from mechid.model.mechanism import Mechanism
 from mechid.model.system import System
 
 
@@ -72,6 +74,37 @@ class JointForce(_Plain):
 
     def predict(self, observation: Observation, model: Model) -> Array:
         return observation.force[self.index]
+
+
+@dataclass(frozen=True, eq=False)
+class AxisPosition(_Plain):
+    """Coordinates and combinations of them, rad or m; not the short way round."""
+
+    index: Any
+
+    def predict(self, observation: Observation, model: Model) -> Array:
+        return elements.axes(model, observation.q)[self.index]  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class AxisVelocity(_Plain):
+    """Their rates, rad/s or m/s."""
+
+    index: Any
+
+    def predict(self, observation: Observation, model: Model) -> Array:
+        return elements.axes(model, observation.v)[self.index]  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, eq=False)
+class Transmitted(_Plain):
+    """What springs and dampers on coordinates and combinations transmit, N·m or N: as a torque sensor shows it."""
+
+    index: Any
+
+    def predict(self, observation: Observation, model: Model) -> Array:
+        y, w = (elements.axes(model, x) for x in (observation.q, observation.v))  # type: ignore[arg-type]
+        return elements.transmitted(model, y, w)[self.index]  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +165,17 @@ class FunctionSensor(_Plain):
         return jnp.atleast_1d(self.function(observation))
 
 
-for _kind in (JointVelocity, JointForce, FramePosition, FrameVelocity, FramePose, Reaction):
+for _kind in (
+    AxisPosition,
+    AxisVelocity,
+    Transmitted,
+    JointVelocity,
+    JointForce,
+    FramePosition,
+    FrameVelocity,
+    FramePose,
+    Reaction,
+):
     register(_kind, ["index"])
 register(JointPosition, ["index", "revolute"])
 register(FunctionSensor, [], ["function"])
@@ -141,19 +184,30 @@ register(FunctionSensor, [], ["function"])
 # By name
 
 
-def joint_position(mechanism: System, *names: str) -> JointPosition:
-    """The positions of joint coordinates by name."""
+def joint_position(mechanism: System, *names: str) -> JointPosition | AxisPosition:
+    """The positions of joint coordinates, and of combinations of them, by name."""
+    if _combined(mechanism, names):
+        return AxisPosition(_axes(mechanism, names))
     index = _coordinates(mechanism, names)
     turns = np.array([c.revolute for c in mechanism.coordinates])
     return JointPosition(index, turns[index])
 
 
-def joint_velocity(mechanism: System, *names: str) -> JointVelocity:
+def joint_velocity(mechanism: System, *names: str) -> JointVelocity | AxisVelocity:
+    if _combined(mechanism, names):
+        return AxisVelocity(_axes(mechanism, names))
     return JointVelocity(_coordinates(mechanism, names))
 
 
 def joint_force(mechanism: System, *names: str) -> JointForce:
     return JointForce(_coordinates(mechanism, names))
+
+
+def transmitted(mechanism: System, *names: str) -> Transmitted:
+    """Force of springs and dampers on coordinates or combinations by name, positive where these are stretched."""
+    if not isinstance(mechanism, Mechanism):
+        raise MechidError(f"Mechanism '{mechanism.name}' has no springs that could be asked for their force.")
+    return Transmitted(_axes(mechanism, names))
 
 
 def frame_position(mechanism: System, name: str) -> FramePosition:
@@ -183,6 +237,17 @@ def _coordinates(mechanism: System, names: Sequence[str]) -> np.ndarray:
     for name in names:
         mechanism.coordinate(name)
     return np.array([mechanism.coordinate_names.index(n) for n in names])
+
+
+def _combined(mechanism: System, names: Sequence[str]) -> bool:
+    return any(mechanism.axis(n) in mechanism.combinations for n in names)
+
+
+def _axes(mechanism: System, names: Sequence[str]) -> np.ndarray:
+    if not names:
+        raise MechidError("A sensor needs the name of at least one coordinate or combination.")
+    known = [c.name for c in (*mechanism.coordinates, *mechanism.combinations)]
+    return np.array([known.index(mechanism.axis(n).name) for n in names])
 
 
 def _frame(mechanism: System, name: str) -> np.ndarray:

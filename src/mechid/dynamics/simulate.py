@@ -6,7 +6,6 @@ What is asked for is checked and becomes a `Plan`; `march` moves it; a `Trajecto
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import inspect
 from collections.abc import Callable
@@ -28,7 +27,6 @@ from mechid.dynamics.trajectory import Controller, Law, Trajectory
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError, SimulationError
 from mechid.model.geometry import finite, numeric
-from mechid.model.parts import Custom, Spring
 from mechid.model.system import System
 
 
@@ -160,32 +158,9 @@ def finished(plan: Plan, run: Rollout, *, throw: bool) -> Trajectory:
         np.concatenate([plan.driven[None], run.driven]),
         run.every,
     )
-    complaint = _wrapped(trajectory) if plan.stepper.wraps else ""
-    if complaint:
-        trajectory = dataclasses.replace(trajectory, outcome=complaint)
-    if (complaint or done < steps) and throw:
+    if done < steps and throw:
         raise SimulationError(trajectory.outcome, trajectory)
     return trajectory
-
-
-def _wrapped(trajectory: Trajectory) -> str:
-    """A sentence where an element saw an angle wrapped by a full turn; else nothing."""
-    m = trajectory.mechanism
-    angles = {c.name for c in m.coordinates if c.revolute}
-    owners = [(e.coordinate, e.name) for e in m.elements if isinstance(e, Spring)]
-    owners += [(c, e.name) for e in m.elements if isinstance(e, Custom) for c in e.coordinates]
-    owners += [(x, c.name) for c in m.couplings for x in (c.coordinate, c.other)]
-    owners += [(d.coordinate, d.name) for d in m.drives]
-    for coordinate, owner in owners:
-        q = trajectory.q[:, m.coordinate_names.index(coordinate)]
-        if coordinate in angles and np.abs(q).max() > np.pi:
-            at = trajectory.t[int(np.argmax(np.abs(q) > np.pi))]
-            return (
-                f"Coordinate '{coordinate}' turns beyond ±π at t = {at:.4g} s, where "
-                f"{type(trajectory.stepper).__name__} no longer sees full turns and '{owner}' depends on "
-                "them: use Variational or BDF."
-            )
-    return ""
 
 
 @functools.partial(jit, once=True)

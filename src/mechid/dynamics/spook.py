@@ -81,8 +81,7 @@ from mechid.model.mechanism import Mechanism
 class Spook(Stepper):
     """Regularised maximal-coordinate stepper, first order in dt.
 
-    Angles are read off the bodies within ±π: an element that depends on an angle (a spring, a coupling, a drive)
-    must not turn further.
+    Angles are read off the bodies, with the full turns that lie nearest to the last step's.
     """
 
     dt: Any
@@ -101,7 +100,6 @@ class Spook(Stepper):
 
     window = 1
     products = True
-    wraps = True
 
     def nx(self, model: TreeModel) -> int:  # type: ignore[override]
         return 12 * model.maximal.link.shape[0]
@@ -144,7 +142,7 @@ class Spook(Stepper):
         _, com, _ = inertias(model)
         r = jnp.einsum("bij,bj->bi", pose[:, :3, :3], com) + pose[:, :3, 3]
         e = jax.vmap(quaternion_of_rotation)(pose[:, :3, :3])
-        return State(r, e, twist[:, 3:] + cross(twist[:, :3], r), twist[:, :3])
+        return State(r, e, twist[:, 3:] + cross(twist[:, :3], r), twist[:, :3], q)
 
     def retract(self, x: State, d: Array) -> State:
         return moved_along(x, d)
@@ -153,7 +151,7 @@ class Spook(Stepper):
         return jnp.concatenate([y.r - x.r, turn_between(x.e, y.e), y.v - x.v, y.w - x.w]).reshape(-1)
 
     def positions(self, model: TreeModel, x: State) -> Array:  # type: ignore[override]
-        """Joint coordinates read off the bodies' relative poses; angles within ±π."""
+        """Joint coordinates read off the bodies' relative poses."""
         return scene_of(model, x).at.q
 
     def boxed_positions(self, model: TreeModel, x: State) -> Array:  # type: ignore[override]
@@ -176,7 +174,7 @@ class Spook(Stepper):
         _, slope = joint_rows(model, scene.at.q, jnp.zeros(model.nu))
         closing = jnp.concatenate([G[count.contacts : -model.nq], slope @ rates])
         stiff = jnp.where(sigma > 0.0, 1.0 / jnp.where(sigma > 0.0, sigma, 1.0), 0.0)
-        return mass_matrix(scene) + (rates.T * model.armature) @ rates + (closing.T * stiff) @ closing
+        return _felt(model, scene, rates) + (closing.T * stiff) @ closing
 
     # One step
 
@@ -211,7 +209,8 @@ class Spook(Stepper):
         z, stuck = split(model, z)
         rates = G @ jnp.stack([stacked(x0), stacked(x1)], -1)
         closure, slope = coordinate_rows(model, at.q, u)
-        joint = model.armature * (rates[c:, 1] - rates[c:, 0]) + h * model.damping[:, 0] * rates[c:, 1]
+        joint = elements.weighed(model, model.armature, rates[c:, 1] - rates[c:, 0])
+        joint += h * elements.weighed(model, model.damping[:, 0], rates[c:, 1])
         joint -= h * self._joint_force(x0, rates[c:, 0], u, t, model, at) + slope.T @ z[c:]
         joint -= spread(stuck, model.dry.index, model.nq)
         weights = jnp.concatenate([-z[:c], joint])
@@ -251,8 +250,8 @@ class Spook(Stepper):
         c, half = G.shape[0] - model.nq, old.shape[0]
         rates = G[c:]
         closure, slope = coordinate_rows(model, scene.at.q, u)
-        own = mass_matrix(scene) + (rates.T * model.armature) @ rates
-        mass = own + h * (rates.T * model.damping[:, 0]) @ rates
+        own = _felt(model, scene, rates)
+        mass = own + h * rates.T @ elements.weighed(model, model.damping[:, 0], rates)
         force = body_forces(model, x0, scene, u).reshape(-1)
         force += rates.T @ self._joint_force(x0, rates @ old, u, t, model, scene.at)
         g = jnp.concatenate([linear.dot(scene.at.n, scene.at.gap)[:c], closure])
@@ -275,7 +274,8 @@ class Spook(Stepper):
         fine = jnp.all(jnp.isfinite(solved))
         ended = jnp.where(error > dry.OPEN, int(Outcome.STALLED), int(Outcome.SOLVED))
         outcome = jnp.where(fine, ended, int(Outcome.SINGULAR))
-        state = State(moved.r, moved.e / jnp.linalg.norm(moved.e, axis=-1, keepdims=True), v, w)
+        unit = moved.e / jnp.linalg.norm(moved.e, axis=-1, keepdims=True)
+        state = State(moved.r, unit, v, w, scene.at.q)
         return StepResult(state, lam, outcome, jnp.asarray(1), jnp.where(fine, 0.0, jnp.inf))
 
     def linearize(
@@ -384,8 +384,14 @@ class Spook(Stepper):
         force = elements.joint_force(model, at.q, rates, u, t)
         force -= elements.joint_potential_gradient(model, at.q)
         # damping acts at the end of the step
-        force += model.damping[:, 0] * rates
-        return force - model.armature * linear.bend(at, linear.pairs(at, x.r, x.v, x.w))
+        force += elements.weighed(model, model.damping[:, 0], rates)
+        bend = linear.bend(at, linear.pairs(at, x.r, x.v, x.w))
+        return force - elements.weighed(model, model.armature, bend)
+
+
+def _felt(model: TreeModel, scene: Scene, rates: Array) -> Array:
+    """Inertia of the bodies, armatures along the coordinates included."""
+    return mass_matrix(scene) + rates.T @ elements.weighed(model, model.armature, rates)
 
 
 register(Spook, ["dt", *NUMBERS, "constraints"])

@@ -156,11 +156,11 @@ class Placed(NamedTuple):
     secant: Array
     """(n,) of the second Cardan angle"""
     q: Array
-    """(n,) coordinates; angles within ±π"""
+    """(n,) coordinates"""
 
 
-def placed(model: TreeModel, R: Array, r: Array, com: Array) -> Placed:
-    """R (b, 3, 3), r (b, 3)"""
+def placed(model: TreeModel, R: Array, r: Array, com: Array, near: Array) -> Placed:
+    """R (b, 3, 3), r (b, 3); near (n,): angles have the full turns that bring them nearest to it"""
     own, lay = model.maximal, laid_out(model, com)
     b, n = r.shape[0], lay.child.shape[0]
     rows = lay.sigma.shape[0]
@@ -183,7 +183,9 @@ def placed(model: TreeModel, R: Array, r: Array, com: Array) -> Placed:
     # what slides has no angle, whose slopes must be numbers all the same
     over = jnp.where(own.component < 3, 1.0, over)
     slides = dot(direction[:, rows - n :], gap[:, rows - n :])
-    q = slides + jnp.where(own.component < 3, 0.0, own.sign * jnp.arctan2(up, over))
+    angles = own.sign * jnp.arctan2(up, over)
+    angles += 2.0 * jnp.pi * jax.lax.stop_gradient(jnp.round((near - angles) / (2.0 * jnp.pi)))
+    q = slides + jnp.where(own.component < 3, 0.0, angles)
     return Placed(lay, direction, lever, gap, E, turn, sine, secant, q)
 
 

@@ -23,6 +23,8 @@ class State(NamedTuple):
     """(b, 3) m/s"""
     w: Array
     """(b, 3) rad/s, world axes"""
+    near: Array
+    """(n,) coordinates to which these are near: which full turns are meant"""
 
 
 class Scene(NamedTuple):
@@ -42,7 +44,7 @@ def scene_of(model: TreeModel, x: State) -> Scene:
     mass, com, inertia = inertias(model)
     R = linear.rotations(x.e)
     turned = R @ inertia @ jnp.swapaxes(R, 1, 2)
-    return Scene(R, com, mass, turned, linear.placed(model, R, x.r, com))
+    return Scene(R, com, mass, turned, linear.placed(model, R, x.r, com, x.near))
 
 
 def exp_of(turn: Array) -> Array:
@@ -58,7 +60,7 @@ def turn_between(e0: Array, e1: Array) -> Array:
 def moved_along(x: State, d: Array) -> State:
     """The state reached along a tangent vector (δr, δφ, δv, δω)."""
     dr, turn, dv, dw = d.reshape(4, -1, 3)
-    return State(x.r + dr, linear.products(exp_of(turn), x.e), x.v + dv, x.w + dw)
+    return State(x.r + dr, linear.products(exp_of(turn), x.e), x.v + dv, x.w + dw, x.near)
 
 
 def stacked(x: State) -> Array:

@@ -89,12 +89,13 @@ def slopes(
     moved = linear.rate_slopes(at, rows.gamma[:c], jnp.stack([x0.v, x1.v]), jnp.stack([x0.w, x1.w]))
     shown, rates0, rates1 = moved[:c], moved[c : c + n], moved[c + n :]
     by_q, by_v = _joint_slopes(at.q, now.rates[:, 0], u, t, model)
-    by_v, damped = by_v + jnp.diag(model.damping[:, 0]), h * model.damping[:, :1]
+    damped = elements.weighed(model, model.damping[:, 0], jnp.eye(n))
+    armature = elements.weighed(model, model.armature, jnp.eye(n))
+    by_v += damped
     bent = linear.bend_slopes(at, pair)
-    armature = model.armature[:, None]
-    joint_pose = armature * (rates1 - rates0) + damped * rates1 - h * (by_q @ rates + by_v @ rates0)
-    joint_pose += h * armature * bent[:, :half]
-    joint_rate = -armature * rates - h * (by_v @ rates) + h * armature * bent[:, half:]
+    joint_pose = armature @ (rates1 - rates0) + h * damped @ rates1 - h * (by_q @ rates + by_v @ rates0)
+    joint_pose += h * armature @ bent[:, :half]
+    joint_rate = -armature @ rates - h * (by_v @ rates) + h * armature @ bent[:, half:]
     coupled = jnp.concatenate([shown, slope @ rates1 - rows.gamma[c:, None] * (slope @ rates0)])
     if model.coupling.shape[0]:
         bends = jax.jacfwd(lambda q: joint_rows(model, q, u)[1])(at.q)
@@ -112,8 +113,8 @@ def slopes(
     own = linear.diagonal(jnp.concatenate([straight, turning], 1))
     pose = linear.pull_slopes(at, now.weights) + rates.T @ joint_pose + own[0]
     rate = rates.T @ joint_rate + own[1]
-    mass = (rates.T * (model.armature + damped[:, 0])) @ rates + own[2]
-    pushed = -h * (rates.T @ model.motor)
+    mass = rates.T @ (armature + h * damped) @ rates + own[2]
+    pushed = -h * (rates.T @ elements.pulled(model, model.motor))
     if model.wrenches.frame.shape[0] or model.line_springs.values.shape[0]:
         by_d, framed = _frame_slopes(x0, u, model)
         pose, rate = pose - h * by_d[:, :half], rate - h * by_d[:, half:]
@@ -220,7 +221,7 @@ def by_bodies(
         return -(pose[:, straight] + rate[:, straight] @ hats0 + mass[:, straight] @ hats1)
 
     balance = moved(by.pose, by.rate - by.own[0], by.mass - by.own[1])
-    balance -= h * (G[c:].T * model.armature) @ rates @ (hats0 @ hats0)
+    balance -= h * G[c:].T @ elements.weighed(model, model.armature, rates) @ (hats0 @ hats0)
     force = (now.weights @ G)[straight].reshape(b, 3) - h * frame_forces(model, x0, scene, u)[0]
     balance += jnp.pad(_diagonal_hats(force), ((3 * b, 0), (0, 0)))
     half = 6 * b
@@ -252,7 +253,7 @@ def _joint_slopes(q: Array, v: Array, u: Array, t: Array, model: TreeModel) -> t
     def felt(q: Array, v: Array) -> Array:
         return elements.joint_force(model, q, v, u, t) - elements.joint_potential_gradient(model, q)
 
-    if model.functions:
+    if model.functions or model.combination.shape[0] or model.load_friction.index.shape[0]:
         by_q, by_v = jax.jacfwd(felt, argnums=(0, 1))(q, v)
         return by_q, by_v
     # each feels its own coordinate only

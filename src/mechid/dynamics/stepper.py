@@ -156,8 +156,6 @@ class Stepper(abc.ABC):
     """past states in the residual"""
     smooth: bool = True
     """False with set-valued forces"""
-    wraps: bool = False
-    """angles are read within ±π"""
     products: bool = False
     """a state is a product with the model's numbers in it (p = M v)"""
 

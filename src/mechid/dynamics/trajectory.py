@@ -95,7 +95,7 @@ class Trajectory:
     @cached_property
     def q(self) -> np.ndarray:
         """(N + 1, nq) joint coordinates, rad or m; full turns are counted"""
-        return self._unwrapped(_positions(self.stepper, self.model, self.states))
+        return _positions(self.stepper, self.model, self.states)
 
     @cached_property
     def v(self) -> np.ndarray:
@@ -122,16 +122,6 @@ class Trajectory:
     @cached_property
     def _poses(self) -> np.ndarray:
         return _frame_poses(self.model, self.q)
-
-    def _unwrapped(self, q: np.ndarray) -> np.ndarray:
-        """Angles without jumps, beginning at the given start."""
-        if not self.stepper.wraps:
-            return q
-        turns = np.array([c.revolute for c in self.mechanism.coordinates])
-        smooth = q.copy()
-        smooth[:, turns] = np.unwrap(q[:, turns], axis=0)
-        smooth[:, turns] += 2 * np.pi * np.round((self.start - smooth[0]) / (2 * np.pi))[turns]
-        return smooth
 
     @property
     def _along(self) -> tuple[Any, np.ndarray, np.ndarray]:

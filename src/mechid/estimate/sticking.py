@@ -45,8 +45,6 @@ def rounded(problem: ChainProblem, y: np.ndarray, motions: tuple[Motion, ...]) -
     squares, count = 0.0, 0
     for s, motion in zip(problem.base.shootings, motions, strict=True):
         q = np.asarray(_coordinates(problem.stepper, model, motion.states))
-        if problem.stepper.wraps:
-            q = np.where(_turning(model), np.unwrap(q, axis=0), q)
         v = np.diff(q, axis=0) / np.diff(s.grid.t)[:, None]
         squares, count = squares + np.sum(v**2, axis=0), count + len(v)
     pace = np.sqrt(squares / count)
@@ -91,13 +89,6 @@ def _changes(stepper: Stepper, place: Place) -> np.ndarray:
     usual, most = np.quantile(impulses, 0.9, axis=0), impulses.max(0)
     # what seldom touches
     return np.where(usual > 0.01 * most, usual, 0.1 * most) / felt(place.model)
-
-
-def _turning(model: Any) -> np.ndarray:
-    """Which rows are angles that may jump by a turn: stops and dry friction on revolute coordinates."""
-    on = np.concatenate([np.asarray(model.stops.index), np.asarray(model.dry.index)]).astype(int)
-    along = np.zeros(len(np.asarray(model.contacts.blur)), bool)
-    return np.concatenate([along, np.asarray(model.revolute)[on] > 0.0])
 
 
 def _boxed(stepper: Stepper, model: Any) -> np.ndarray:

@@ -91,7 +91,7 @@ def assessed(problem: ShootingProblem, y: np.ndarray, rows: Rows) -> Uncertainty
     Z = np.eye(n) if not len(C) else scipy.linalg.null_space(C)
     J = J @ Z if len(C) else J
     triangle = np.asarray(np.linalg.qr(J, mode="r"))
-    inverse, lost = _inverse(triangle)
+    inverse, lost = inverse_of(triangle)
     full = Z @ (inverse @ inverse.T) @ Z.T
     unknown = np.sum((Z @ lost) ** 2, 1) > 1e-6
     samples = r[:count]
@@ -109,9 +109,9 @@ def assessed(problem: ShootingProblem, y: np.ndarray, rows: Rows) -> Uncertainty
     elif not given:
         factor = float(np.sqrt(present / freedom))
     usual = full * factor**2
-    correlation = _neighbours(samples, lengths)
+    correlation = neighbours(samples, lengths)
     if misfit > 1e-6 and correlation > 0.2 + 4.0 / np.sqrt(max(present, 1)):
-        robust = Z @ _sandwich(J, r, lengths, inverse) @ Z.T
+        robust = Z @ sandwich(J, r, lengths, inverse) @ Z.T
         larger = np.sqrt(np.maximum(np.diag(robust) / np.maximum(np.diag(usual), 1e-300), 1.0))
         usual = usual * np.outer(larger, larger)
         notes.append(
@@ -149,7 +149,7 @@ def _projected(J: np.ndarray, Z: np.ndarray, count: int) -> np.ndarray:
     return last @ np.linalg.inv(by_theta)
 
 
-def _inverse(triangle: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def inverse_of(triangle: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A with A Aᵀ = (JᵀJ)⁻¹ over what J, or its triangle, tells, and the directions that it does not."""
     size = np.linalg.norm(triangle, axis=0)
     scale = np.where(size > 0, size, 1.0)
@@ -161,7 +161,7 @@ def _inverse(triangle: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return (V[told].T / s[told]) / scale[:, None], lost
 
 
-def _neighbours(r: np.ndarray, lengths: list[tuple[int, int]]) -> float:
+def neighbours(r: np.ndarray, lengths: list[tuple[int, int]]) -> float:
     """Largest correlation between neighbouring residuals of a channel."""
     worst, at = 0.0, 0
     for length, width in lengths:
@@ -176,9 +176,7 @@ def _neighbours(r: np.ndarray, lengths: list[tuple[int, int]]) -> float:
     return worst
 
 
-def _sandwich(
-    J: np.ndarray, r: np.ndarray, lengths: list[tuple[int, int]], inverse: np.ndarray
-) -> np.ndarray:
+def sandwich(J: np.ndarray, r: np.ndarray, lengths: list[tuple[int, int]], inverse: np.ndarray) -> np.ndarray:
     """H⁻¹ S H⁻¹ with S = Σ over lags of the scores' covariances, weights falling linearly."""
     n = J.shape[1]
     S, at = np.zeros((n, n)), 0
@@ -187,24 +185,18 @@ def _sandwich(
             "tci,tc->ti", J[at : at + length].reshape(-1, width, n), r[at : at + length].reshape(-1, width)
         )
         at += length
-        m = len(scores)
-        S += scores.T @ scores
-        lags = min(m - 1, int(np.ceil(4.0 * m ** (1 / 2))))
-        padded = np.fft.rfft(scores, 2 * m, axis=0)
-        S += _lags(padded, lags)
+        lags = min(len(scores) - 1, int(np.ceil(4.0 * len(scores) ** (1 / 2))))
+        S += bartlett(scores, lags)
     C = inverse @ inverse.T
     return C @ S @ C
 
 
-def _lags(spectrum: np.ndarray, lags: int) -> np.ndarray:
-    """Σ_l w_l (Γ_l + Γ_lᵀ), by Fourier transforms, for every pair of columns."""
-    n = spectrum.shape[1]
-    weights = 1.0 - np.arange(1, lags + 1) / (lags + 1)
-    total = np.zeros((n, n))
-    for i in range(n):
-        crossed = np.fft.irfft(np.conj(spectrum[:, i : i + 1]) * spectrum, axis=0)[1 : lags + 1]
-        total[i] = weights @ crossed
-    return total + total.T
+def bartlett(scores: np.ndarray, lags: int) -> np.ndarray:
+    """Γ_0 + Σ_l w_l (Γ_l + Γ_lᵀ) with weights that fall linearly: the mean square of sums over lags + 1 samples."""
+    still = np.zeros((lags + 1, scores.shape[1]))
+    sums = np.cumsum(np.concatenate([still, scores, still[1:]]), axis=0)
+    moving = sums[lags + 1 :] - sums[: -lags - 1]
+    return moving.T @ moving / (lags + 1)
 
 
 def physical_slope(free: Parameters, theta: np.ndarray) -> np.ndarray:

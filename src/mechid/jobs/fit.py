@@ -14,6 +14,7 @@ from rich.text import Text
 from mechid.errors import MechidError, choices
 from mechid.estimate.fit import Fit
 from mechid.estimate.prepare import prepared
+from mechid.estimate.regression import regression
 from mechid.estimate.simulation_error import simulation_error
 from mechid.estimate.solvers.problem import Iteration
 from mechid.estimate.trajectory import full_discretization, joint
@@ -116,7 +117,8 @@ def _announce(study: Study, begin: Checkpoint | None, console: Console) -> None:
     if begin is not None:
         done = counted(begin.iteration, "iteration")
         _say(console, f"Resuming after {done}, at cost {begin.cost:.4e}.")
-    _say(console, "Compiling; the first iteration takes longer than the others.")
+    if study.estimator != "regression":
+        _say(console, "Compiling; the first iteration takes longer than the others.")
 
 
 def _fitted(study: Study, path: Path, begin: Checkpoint | None, console: Console, quiet: bool) -> Fit:
@@ -135,6 +137,8 @@ def _fitted(study: Study, path: Path, begin: Checkpoint | None, console: Console
         _say(console, "Interrupted: what was found so far is written. Ctrl-C again stops at once.")
 
     with study.file.root.blamed(), stoppable(interrupted) as stop:
+        if study.estimator == "regression":
+            return regression(study.mechanism, study.experiments, study.free, **study.regression)
         if study.estimator != "simulation-error":
             return _with_states(study, path, begin, tell, stop)
         watched = Watched(study.solver, path, stop, begin, again)

@@ -23,6 +23,10 @@ from mechid.dynamics.stepper import Stepper
 from mechid.dynamics.variational import FORCES, RULES, Variational
 from mechid.errors import choices
 from mechid.estimate.experiment import Experiment
+from mechid.estimate.linear import LOSSES
+from mechid.estimate.linear_form import MechanismForm
+from mechid.estimate.measured_motion import Signals, measured_motion
+from mechid.estimate.regression import WEIGHTS
 from mechid.estimate.solvers.lbfgsb import LBFGSB
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
 from mechid.estimate.solvers.steepest_descent import SteepestDescent
@@ -48,8 +52,11 @@ KEYS = (
     "log",
     "parameters",
     "limit",
+    "loss",
+    "weights",
+    "signals",
 )
-ESTIMATORS = ("simulation-error", "joint", "full-discretization")
+ESTIMATORS = ("simulation-error", "joint", "full-discretization", "regression")
 STEPPERS = ("variational", *(f"bdf{m}" for m in range(1, 7)), "spook", *ONE_STEP)
 SOLVERS: dict[str, Any] = {
     "levenberg-marquardt": LevenbergMarquardt,
@@ -80,6 +87,8 @@ class Study:
     """κ of joint estimation; None where it is to be chosen"""
     method: str
     """of full discretisation"""
+    regression: dict[str, Any]
+    """loss, weights and signals of a regression"""
     out: Path
     """where results go"""
 
@@ -92,15 +101,19 @@ def read_study(path: Path, changes: Sequence[str] = ()) -> Study:
     """The study that a file describes; `changes` are key=value in the place of its own entries."""
     file = read_entries(path, changes)
     root = file.root
-    given = root.table(KEYS, needs=("model", "stepper", "log", "parameters"))
+    given = root.table(KEYS, needs=("model", "log", "parameters"))
     estimator = given["estimator"].text(ESTIMATORS) if "estimator" in given else ESTIMATORS[0]
+    regression = _regression(root, estimator)
+    if estimator != "regression":
+        root.table(KEYS, needs=("stepper",))
     segments = _segments(given.get("segments"), root.get("solver"))
     weight = _state_error_weight(given.get("state_error_weight"), estimator)
     method = _method(given.get("method"), estimator)
-    if estimator != ESTIMATORS[0]:
+    if estimator not in (ESTIMATORS[0], "regression"):
         _only_states(estimator, given.get("segments"), root.get("solver"))
     out = Path(given["out"].text()) if "out" in given else Path("out") / path.stem
-    stepper, solver = _stepper(given["stepper"]), _solver(root.get("solver"))
+    stepper = _stepper(given["stepper"]) if "stepper" in given else Variational(1.0)
+    solver = _solver(root.get("solver"))
     model, mechanism = _mechanism(root)
     free = _limited(root.get("limit"), _parameters(given["parameters"], mechanism))
     logs = given["log"].tables()
@@ -113,12 +126,19 @@ def read_study(path: Path, changes: Sequence[str] = ()) -> Study:
             raise entry.error(
                 f"Two logs are called '{name}': give each a name of its own with the key 'name'."
             )
-    with given["stepper"].blamed():
-        stepper.on(mechanism).check(free.bind(free.theta0), 1)
-    for entry, (experiment, _) in zip(logs, read, strict=True):
-        check_experiment(entry, experiment, free, stepper)
+    if estimator == "regression":
+        with given["parameters"].blamed():
+            form = MechanismForm(free)
+        for entry, (experiment, _) in zip(logs, read, strict=True):
+            with entry.blamed():
+                measured_motion(form, experiment, regression["signals"])
+    else:
+        with given["stepper"].blamed():
+            stepper.on(mechanism).check(free.bind(free.theta0), 1)
+        for entry, (experiment, _) in zip(logs, read, strict=True):
+            check_experiment(entry, experiment, free, stepper)
     experiments, files = zip(*read, strict=True)
-    chosen = (estimator, segments, weight, method)
+    chosen = (estimator, segments, weight, method, regression)
     return Study(file, model, mechanism, free, stepper, solver, experiments, files, *chosen, out)
 
 
@@ -136,6 +156,32 @@ def _method(entry: Entry | None, estimator: str) -> str:
     if estimator != "full-discretization":
         raise entry.error(f"method belongs to estimator 'full-discretization', not to '{estimator}'.")
     return entry.text(METHODS)
+
+
+def _regression(root: Entry, estimator: str) -> dict[str, Any]:
+    """What belongs to a regression alone."""
+    keys = ("loss", "weights", "signals")
+    found = {key: entry for key in keys if (entry := root.get(key)) is not None}
+    if estimator != "regression":
+        for key, entry in found.items():
+            raise entry.error(f"{key} belongs to estimator 'regression', not to '{estimator}'.")
+        return {}
+    for key in ("segments", "solver"):
+        if (entry := root.get(key)) is not None:
+            raise entry.error(f"A regression is solved at once: it takes no {key}.")
+    options: dict[str, Any] = {}
+    if "loss" in found:
+        options["loss"] = found["loss"].text(LOSSES)
+    if "weights" in found:
+        entry = found["weights"]
+        options["weights"] = entry.text(WEIGHTS) if isinstance(entry.value, str) else entry.numbers()
+    table = found["signals"].table(("cutoff", "order", "window", "trim")) if "signals" in found else {}
+    given: dict[str, Any] = {k: e.number(finite=k != "cutoff") for k, e in table.items() if k != "order"}
+    if "order" in table:
+        given["order"] = table["order"].whole()
+    with (found.get("signals") or root).blamed():
+        options["signals"] = Signals(**given)
+    return options
 
 
 def _only_states(estimator: str, segments: Entry | None, solver: Entry | None) -> None:

@@ -47,7 +47,17 @@ KEYS = (
 MOST = 1e8
 """steps of a log"""
 TIME_UNITS = ("s", "ms", "us", "ns", "min", "h")
-SENSORS = ("joint", "velocity", "force", "position", "frame_velocity", "pose", "reaction", "output")
+SENSORS = (
+    "joint",
+    "velocity",
+    "force",
+    "transmitted",
+    "position",
+    "frame_velocity",
+    "pose",
+    "reaction",
+    "output",
+)
 
 
 def read_experiment(entry: Entry, mechanism: System, folder: Path) -> tuple[Experiment, Path]:
@@ -228,21 +238,23 @@ def _same_unit(entry: Entry, log: Log, name: str, unit: str, what: str) -> None:
 
 def _sensor(entry: Entry, kind: str, mechanism: System) -> tuple[Any, list[str]]:
     """A sensor, and the unit of each of its values."""
-    if kind in ("joint", "velocity", "force"):
+    if kind in ("joint", "velocity", "force", "transmitted"):
         names = entry.texts()
         found = []
         for i, name in enumerate(names):
             with (entry[i] if isinstance(entry.value, list) else entry).blamed():
-                found.append(mechanism.coordinate(name))
+                found.append(mechanism.coordinate(name) if kind == "force" else mechanism.axis(name))
         make = {
             "joint": sensors.joint_position,
             "velocity": sensors.joint_velocity,
             "force": sensors.joint_force,
+            "transmitted": sensors.transmitted,
         }[kind]
         units = {
             "joint": [c.unit for c in found],
             "velocity": [f"{c.unit}/s" if c.unit else "" for c in found],
             "force": [c.force_unit for c in found],
+            "transmitted": [c.force_unit for c in found],
         }[kind]
         return make(mechanism, *names), units
     if kind == "output":

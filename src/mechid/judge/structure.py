@@ -32,7 +32,7 @@ from mechid.errors import MechidError
 from mechid.judge.closure import assembled
 from mechid.model.inertia import linear_from_pseudo, pseudo_from_linear
 from mechid.model.mechanism import Mechanism
-from mechid.model.parts import Armature, Damper, DryFriction, Friction, Motor, Spring
+from mechid.model.parts import Armature, Damper, DryFriction, Friction, GearFriction, Motor, Spring
 
 TEN = (
     "mass",
@@ -118,8 +118,10 @@ def _linear(mechanism: Mechanism) -> Iterator[tuple[Any, str]]:
             yield e, "rotor_inertia"
         elif isinstance(e, Damper):
             yield e, "damping"
-        elif isinstance(e, Friction | DryFriction):
+        elif isinstance(e, Friction | DryFriction | GearFriction):
             yield e, "coulomb"
+            if isinstance(e, GearFriction):
+                yield e, "slow_damping"
         elif isinstance(e, Spring):
             yield e, "stiffness"
 
@@ -176,16 +178,20 @@ def _slopes(model: TreeModel, q: Array, v: Array, a: Array, u: Array) -> dict[st
             damping=model.damping.at[:, 0].add(by["damping"]),
             potential=model.potential + by["potential"],
             friction=model.friction._replace(values=model.friction.values.at[:, 0].add(by["coulomb"])),
+            gear_friction=model.gear_friction._replace(
+                values=model.gear_friction.values.at[:, :2].add(by["gear"])
+            ),
         )
         sliding = spread(by["dry"] * jnp.sign(v[model.dry.index]), model.dry.index, model.nq)
         return moved.force_balance(q, v, a, u, jnp.asarray(0.0)) + sliding
 
-    n = model.nq
+    axes = len(model.armature)
     still = {
-        "ten": jnp.zeros((n, 10)),
-        "armature": jnp.zeros(n),
-        "damping": jnp.zeros(n),
-        "potential": jnp.zeros((n, 5)),
+        "ten": jnp.zeros((model.nq, 10)),
+        "armature": jnp.zeros(axes),
+        "damping": jnp.zeros(axes),
+        "potential": jnp.zeros((axes, 5)),
+        "gear": jnp.zeros((model.gear_friction.values.shape[0], 2)),
         "coulomb": jnp.zeros(model.friction.values.shape[0]),
         "dry": jnp.zeros(model.dry.values.shape[0]),
     }
@@ -196,7 +202,8 @@ def _slopes(model: TreeModel, q: Array, v: Array, a: Array, u: Array) -> dict[st
 def _columns(mechanism: Mechanism, model: TreeModel, by: dict[str, np.ndarray]) -> Iterator[np.ndarray]:
     """(samples, n) for each parameter, from the slopes by what coordinates carry and feel."""
     place = {name: i for i, name in enumerate(mechanism.frame_names)}
-    number = {name: i for i, name in enumerate(mechanism.coordinate_names)}
+    both = (*mechanism.coordinates, *mechanism.combinations)
+    number = {c.name: i for i, c in enumerate(both)}
     units = np.asarray(pseudo_from_linear(np.eye(10)))  # type: ignore[arg-type]
     for body in _heavy(mechanism):
         carrier, pose = (
@@ -208,13 +215,16 @@ def _columns(mechanism: Mechanism, model: TreeModel, by: dict[str, np.ndarray]) 
             continue
         carried = np.asarray(linear_from_pseudo(jnp.asarray(pose @ units @ pose.T)))
         yield from list(np.moveaxis(by["ten"][:, :, carrier] @ carried.T, -1, 0))
-    frictions, dry = (
-        [e.name for e in mechanism.elements if type(e) is kind] for kind in (Friction, DryFriction)
+    frictions, dry, gears = (
+        [e.name for e in mechanism.elements if type(e) is kind]
+        for kind in (Friction, DryFriction, GearFriction)
     )
     for e, quantity in _linear(mechanism):
         at = number[e.coordinate]
         if isinstance(e, DryFriction):
             yield by["dry"][:, :, dry.index(e.name)]
+        elif isinstance(e, GearFriction):
+            yield by["gear"][:, :, gears.index(e.name), int(quantity == "slow_damping")]
         elif quantity == "coulomb":
             yield by["coulomb"][:, :, frictions.index(e.name)]
         elif quantity == "stiffness":

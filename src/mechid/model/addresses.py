@@ -22,15 +22,21 @@ from mechid.model.inertia import linear_from_physical
 from mechid.model.parts import (
     Armature,
     Body,
+    Combination,
     Contact,
     Coupling,
     Custom,
     Damper,
     DryFriction,
     Friction,
+    GearFriction,
     LineSpring,
+    LoadFriction,
     LowerStop,
     Motor,
+    Offset,
+    PeriodicFriction,
+    PiecewiseSpring,
     Spring,
     UpperStop,
     element_numbers,
@@ -45,12 +51,17 @@ TABLES = {
     "spring": Spring,
     "damper": Damper,
     "friction": Friction,
+    "gear_friction": GearFriction,
+    "load_friction": LoadFriction,
+    "piecewise_spring": PiecewiseSpring,
+    "periodic_friction": PeriodicFriction,
     "dry_friction": DryFriction,
     "lower_stop": LowerStop,
     "upper_stop": UpperStop,
     "contact": Contact,
     "motor": Motor,
     "armature": Armature,
+    "offset": Offset,
     "line_spring": LineSpring,
 }
 """Elements whose numbers stand in a table, one row an element."""
@@ -169,7 +180,13 @@ def layout(mechanism: Mechanism) -> Layout:
     at = block("delay", len(mechanism.input_names), 1)
     for i, name in enumerate(mechanism.input_names):
         addresses.append(Address(f"{name}.delay", at + i, "s", "input"))
-    by_name = {c.name: c for c in mechanism.coordinates}
+    at = block("combination", sum(len(c.ratios) for c in mechanism.combinations), 1)
+    for combination in mechanism.combinations:
+        for c in combination.coordinates:
+            unit = "1" if c.unit == combination.unit else f"{combination.unit}/{c.unit}"
+            addresses.append(Address(f"{combination.name}.ratio.{c.name}", at, unit, "combination"))
+            at += 1
+    by_name = {c.name: c for c in (*mechanism.coordinates, *mechanism.combinations)}
     tables: dict[str, list[Any]] = {
         name: [e for e in mechanism.elements if type(e) is part] for name, part in TABLES.items()
     }
@@ -202,6 +219,7 @@ def values(mechanism: Mechanism, where: Layout) -> Array:
         rows = [element_numbers(e) for e in mechanism.elements if type(e) is part]
         parts[kind] = np.array(rows)
     parts["delay"] = np.array([mechanism.delays.get(name, 0.0) for name in mechanism.input_names])
+    parts["combination"] = np.array([r for c in mechanism.combinations for r in c.ratios])
     parts["coupling"] = np.array([element_numbers(c) for c in mechanism.couplings])
     customs = [e for e in mechanism.elements if isinstance(e, Custom)]
     parts["custom"] = np.array([v for e in customs for _, v in e.parameters])
@@ -215,7 +233,7 @@ def values(mechanism: Mechanism, where: Layout) -> Array:
 def written(m: Mechanism, layout: Layout, values: Array, tens: dict[int, Array]) -> Mechanism:
     """A mechanism with a vector of values, and the ten physical numbers of some bodies."""
     part = {name: layout.block(values, name) for name in layout.blocks}
-    rows = {kind: iter(part[kind]) for kind in (*TABLES, "coupling", "custom")}
+    rows = {kind: iter(part[kind]) for kind in (*TABLES, "combination", "coupling", "custom")}
     bodies = [_weighed(b, tens[i]) if i in tens else b for i, b in enumerate(m.bodies)]
     return replace(
         m,
@@ -224,6 +242,7 @@ def written(m: Mechanism, layout: Layout, values: Array, tens: dict[int, Array])
         joints=_placed(m.joints, part["joint_origin"], part["joint_tilt"]),
         frames=_placed(m.frames, part["frame_origin"], part["frame_tilt"]),
         couplings=tuple(_renewed(c, rows) for c in m.couplings),
+        combinations=tuple(_renewed(c, rows) for c in m.combinations),
         elements=tuple(_renewed(e, rows) for e in m.elements),
         delays={n: float(d) for n, d in zip(m.input_names, part["delay"][:, 0], strict=True) if d},
     )
@@ -249,7 +268,9 @@ def _turn(tilt: Array) -> Array:
 
 
 def _renewed(element: Any, rows: dict[str, Iterator[Array]]) -> Any:
-    """An element or a coupling with the next row of its kind."""
+    """An element, a coupling or a combination with the next row of its kind."""
+    if isinstance(element, Combination):
+        return replace(element, ratios=tuple(float(next(rows["combination"])[0]) for _ in element.ratios))
     if isinstance(element, Custom):
         pairs = tuple((name, float(next(rows["custom"])[0])) for name, _ in element.parameters)
         return replace(element, parameters=pairs)

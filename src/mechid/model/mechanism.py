@@ -29,6 +29,7 @@ from mechid.model.geometry import Array, finite, inertia_matrix, numeric, rotati
 from mechid.model.parts import (
     Armature,
     Body,
+    Combination,
     Contact,
     Coordinate,
     Coupling,
@@ -39,11 +40,16 @@ from mechid.model.parts import (
     Element,
     Frame,
     Friction,
+    GearFriction,
     Joint,
     LineSpring,
+    LoadFriction,
     Loop,
     LowerStop,
     Motor,
+    Offset,
+    PeriodicFriction,
+    PiecewiseSpring,
     Spring,
     UpperStop,
     Wrench,
@@ -71,6 +77,7 @@ class Mechanism(System):
     frames: tuple[Frame, ...] = field(default=(), kw_only=True)
     loops: tuple[Loop, ...] = field(default=(), kw_only=True)
     couplings: tuple[Coupling, ...] = field(default=(), kw_only=True)
+    combinations: tuple[Combination, ...] = field(default=(), kw_only=True)
     drives: tuple[Drive, ...] = field(default=(), kw_only=True)
     elements: tuple[Element, ...] = field(default=(), kw_only=True)
     delays: Mapping[str, float] = field(default_factory=dict, kw_only=True)
@@ -250,7 +257,7 @@ class Mechanism(System):
             given = "1 name was" if len(names) == 1 else f"{len(names)} names were"
             raise MechidError(f"Joint '{name}' has {len(axes)} coordinates, {given} given.")
         for i, n in enumerate(names):
-            self._new(n, "coordinate", [*self.coordinate_names, *names[:i]])
+            self._new(n, "coordinate", [*self._axis_names, *names[:i]])
         return names
 
     # Frames, loops, couplings
@@ -327,6 +334,22 @@ class Mechanism(System):
         part = Coupling(name, coordinate, other, *(float(x) for x in numbers))
         return dataclasses.replace(self, couplings=(*self.couplings, part))
 
+    def combination(self, name: str, ratios: Mapping[str, float]) -> Mechanism:
+        """Σ ratio·coordinate, which elements and sensors may name as they name a coordinate.
+
+        A gear's twist, for instance: combination("twist", {"motor": 1.0, "link": -101.0}). It is an angle or a
+        length as its first coordinate is, and has no freedom of its own.
+        """
+        self._new(name, "coordinate", self._axis_names)
+        if not isinstance(ratios, Mapping) or not ratios:
+            raise MechidError(
+                f"The ratios of combination '{name}' are numbers by coordinate, {{'motor': 1.0, 'link': -101.0}}, "
+                f"not {ratios!r}."
+            )
+        numbers = [finite(r, (), f"The ratio of '{c}' in combination '{name}'") for c, r in ratios.items()]
+        part = Combination(name, tuple(map(self.coordinate, ratios)), tuple(map(float, numbers)))
+        return dataclasses.replace(self, combinations=(*self.combinations, part))
+
     def drive(self, coordinate: str, *, name: str | None = None) -> Mechanism:
         """Let a coordinate follow a path: an input that gives its value at the end of each step."""
         self.coordinate(coordinate)
@@ -369,18 +392,92 @@ class Mechanism(System):
     ) -> Mechanism:
         """Smooth Coulomb friction (N·m or N); `stribeck` is what breaking away takes beyond it."""
         _not_negative(coulomb, f"The coulomb level of friction on '{coordinate}'")
-        shape = {
-            "stribeck_velocity": stribeck_velocity,
-            "stribeck_exponent": stribeck_exponent,
-            "width": width,
-        }
-        for what, value in shape.items():
-            who = f"The {what} of friction on '{coordinate}'"
-            if not finite(value, (), who) > 0.0:
-                raise MechidError(f"{who} must be > 0, not {value:g}.")
+        self._shape("friction", coordinate, width, stribeck_velocity, stribeck_exponent)
         return self._on(
             Friction, name, coordinate, coulomb, stribeck, stribeck_velocity, stribeck_exponent, width
         )
+
+    def piecewise_spring(
+        self,
+        coordinate: str,
+        *,
+        stiffness: Sequence[float],
+        loads: Sequence[float],
+        rest: float = 0.0,
+        name: str | None = None,
+    ) -> Mechanism:
+        """A spring as gear makers state it: stiffness K₁ up to the load ±T₁, K₂ up to ±T₂, K₃ beyond.
+
+        stiffness: three numbers (N·m/rad or N/m); loads: T₁ and T₂ (N·m or N).
+        """
+        who = f"piecewise spring on '{coordinate}'"
+        stiff = finite(stiffness, (3,), f"The stiffness of the {who}")
+        limits = finite(loads, (2,), f"The loads of the {who}")
+        if not np.all(stiff > 0.0) or not 0.0 <= limits[0] <= limits[1]:
+            raise MechidError(
+                f"The {who} needs three stiffnesses > 0 and loads 0 ≤ T₁ ≤ T₂, not {stiff.tolist()} and "
+                f"{limits.tolist()}."
+            )
+        return self._on(PiecewiseSpring, name, coordinate, *stiff, *limits, rest)
+
+    def gear_friction(
+        self,
+        coordinate: str,
+        *,
+        coulomb: float = 0.0,
+        slow_damping: float = 0.0,
+        width: float = 0.01,
+        stribeck_velocity: float = 0.1,
+        stribeck_exponent: float = 1.0,
+        name: str | None = None,
+    ) -> Mechanism:
+        """Friction C₁ tanh(v/w) + C₂ v exp(−|v/v_S|^δ): Coulomb level C₁, damping C₂ of slow motion."""
+        shape = self._shape("gear friction", coordinate, width, stribeck_velocity, stribeck_exponent)
+        return self._on(GearFriction, name, coordinate, coulomb, slow_damping, *shape)
+
+    def load_friction(
+        self,
+        coordinate: str,
+        *,
+        load: str,
+        coefficient: float = 0.0,
+        slow_coefficient: float = 0.0,
+        width: float = 0.01,
+        stribeck_velocity: float = 0.1,
+        stribeck_exponent: float = 1.0,
+        name: str | None = None,
+    ) -> Mechanism:
+        """Friction |T| (μ tanh(v/w) + (v/ω₂) exp(−|v/v_S|^δ)), T what springs and dampers on `load` transmit.
+
+        coefficient: μ; slow_coefficient: 1/ω₂ (s/rad or s/m). load: a coordinate or combination.
+        """
+        self.axis(load)
+        shape = self._shape("load friction", coordinate, width, stribeck_velocity, stribeck_exponent)
+        return self._on(LoadFriction, name, coordinate, coefficient, slow_coefficient, *shape, load=load)
+
+    def _shape(self, kind: str, coordinate: str, *numbers: float) -> tuple[float, ...]:
+        """Width, Stribeck velocity and exponent of friction, checked."""
+        for what, value in zip(("width", "stribeck_velocity", "stribeck_exponent"), numbers, strict=True):
+            who = f"The {what} of {kind} on '{coordinate}'"
+            if not finite(value, (), who) > 0.0:
+                raise MechidError(f"{who} must be > 0, not {value:g}.")
+        return numbers
+
+    def periodic_friction(
+        self,
+        coordinate: str,
+        *,
+        sine: float = 0.0,
+        cosine: float = 0.0,
+        cycles: float = 1.0,
+        name: str | None = None,
+    ) -> Mechanism:
+        """A force −A₁ sin(n q) − A₂ cos(n q) (N·m or N) that comes again n = `cycles` times a turn."""
+        if not finite(cycles, (), f"The cycles of periodic friction on '{coordinate}'") > 0.0:
+            raise MechidError(
+                f"The cycles of periodic friction on '{coordinate}' must be > 0, not {cycles:g}."
+            )
+        return self._on(PeriodicFriction, name, coordinate, sine, cosine, cycles)
 
     def dry_friction(
         self,
@@ -462,6 +559,10 @@ class Mechanism(System):
         _not_negative(inertia, f"The armature on '{coordinate}'")
         return self._on(Armature, name, coordinate, inertia)
 
+    def offset(self, coordinate: str, *, force: float = 0.0, name: str | None = None) -> Mechanism:
+        """A constant force (N·m or N) on a coordinate."""
+        return self._on(Offset, name, coordinate, force)
+
     def line_spring(
         self,
         name: str,
@@ -522,7 +623,7 @@ class Mechanism(System):
         if not on or len(set(on)) < len(on):
             raise MechidError(f"Element '{name}' needs one or more different coordinates.")
         for c in on:
-            self.coordinate(c)
+            self.axis(c)
         function = force if force is not None else potential
         if not callable(function):
             raise MechidError(f"Element '{name}' needs a function, not {function!r}.")
@@ -539,13 +640,18 @@ class Mechanism(System):
         check_function(part)
         return self._add(part)
 
-    def _on(self, kind: Any, name: str | None, coordinate: str, *values: float) -> Mechanism:
-        self.coordinate(coordinate)
+    def _on(self, kind: Any, name: str | None, coordinate: str, *values: float, **more: Any) -> Mechanism:
+        if kind in (DryFriction, LowerStop, UpperStop) and coordinate in self._combination_names:
+            raise MechidError(
+                f"Dry friction and stops act on a coordinate, and '{coordinate}' is a combination of some."
+            )
+        self.axis(coordinate)
         label = name or coordinate
         what = f"of {kind.__name__.lower()} '{label}'"
         named = zip(kind.quantities, values, strict=False)
         checked = [float(finite(value, (), f"The {quantity} {what}")) for quantity, value in named]
-        return self._add(kind(label, coordinate, *checked))
+        numbers = dict(zip(kind.quantities, checked, strict=False))
+        return self._add(kind(label, coordinate, **numbers, **more))
 
     def _add(self, element: Element) -> Mechanism:
         self._new(
@@ -590,6 +696,14 @@ class Mechanism(System):
     def coordinates(self) -> tuple[Coordinate, ...]:
         """The generalized coordinates, in the order in which their joints were added."""
         return tuple(c for j in self.joints for c in j.coordinates)
+
+    @property
+    def _combination_names(self) -> tuple[str, ...]:
+        return tuple(c.name for c in self.combinations)
+
+    @property
+    def _axis_names(self) -> tuple[str, ...]:
+        return (*self.coordinate_names, *self._combination_names)
 
     @property
     def frame_names(self) -> tuple[str, ...]:

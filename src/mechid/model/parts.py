@@ -123,6 +123,28 @@ class Coupling:
 
 
 @dataclass(frozen=True)
+class Combination:
+    """Σ ratio·coordinate, a length or angle on which elements act as on a coordinate (a gear's twist)."""
+
+    name: str
+    coordinates: tuple[Coordinate, ...]
+    ratios: tuple[float, ...]
+
+    @property
+    def revolute(self) -> bool:
+        """Whether it is an angle, as its first coordinate is."""
+        return self.coordinates[0].revolute
+
+    @property
+    def unit(self) -> str:
+        return self.coordinates[0].unit
+
+    @property
+    def force_unit(self) -> str:
+        return self.coordinates[0].force_unit
+
+
+@dataclass(frozen=True)
 class Drive:
     """A coordinate that follows a given path: its input is the coordinate's value at the end of a step."""
 
@@ -131,6 +153,7 @@ class Drive:
 
 
 # Elements. `quantities` names the numbers of an element with their units (F and x: the coordinate's own).
+# A coordinate may be a combination of some, but for what sticks or stops.
 
 
 @dataclass(frozen=True)
@@ -183,6 +206,92 @@ class Friction:
         "stribeck_exponent": "1",
         "friction_width": "x/s",
     }
+
+
+@dataclass(frozen=True)
+class GearFriction:
+    """Smooth friction of a gear (da Silva, Eq. 4.1): force −C₁ tanh(v/w) − C₂ v exp(−|v/v_S|^δ).
+
+    Coulomb level C₁, damping C₂ that fades beyond the Stribeck velocity v_S with exponent δ, smoothing width w.
+    """
+
+    name: str
+    coordinate: str
+    coulomb: float
+    slow_damping: float
+    friction_width: float
+    stribeck_velocity: float
+    stribeck_exponent: float
+
+    quantities: ClassVar[dict[str, str]] = {
+        "coulomb": "F",
+        "slow_damping": "F·s/x",
+        "friction_width": "x/s",
+        "stribeck_velocity": "x/s",
+        "stribeck_exponent": "1",
+    }
+
+
+@dataclass(frozen=True)
+class LoadFriction:
+    """The same in proportion to what is transmitted (Eq. 3.5): −|T| (μ tanh(v/w) + (v/ω₂) exp(−|v/v_S|^δ)).
+
+    T is the force of springs and dampers along another coordinate or combination, `load`.
+    """
+
+    name: str
+    coordinate: str
+    load: str
+    load_coefficient: float
+    slow_coefficient: float
+    """1/ω₂"""
+    friction_width: float
+    stribeck_velocity: float
+    stribeck_exponent: float
+
+    quantities: ClassVar[dict[str, str]] = {
+        "load_coefficient": "1",
+        "slow_coefficient": "s/x",
+        "friction_width": "x/s",
+        "stribeck_velocity": "x/s",
+        "stribeck_exponent": "1",
+    }
+
+
+@dataclass(frozen=True)
+class PiecewiseSpring:
+    """A spring that stiffens at two loads, as gear makers state it: K₁ up to ±T₁, K₂ up to ±T₂, K₃ beyond."""
+
+    name: str
+    coordinate: str
+    first_stiffness: float
+    second_stiffness: float
+    third_stiffness: float
+    first_load: float
+    second_load: float
+    rest: float = 0.0
+
+    quantities: ClassVar[dict[str, str]] = {
+        "first_stiffness": "F/x",
+        "second_stiffness": "F/x",
+        "third_stiffness": "F/x",
+        "first_load": "F",
+        "second_load": "F",
+        "rest": "x",
+    }
+
+
+@dataclass(frozen=True)
+class PeriodicFriction:
+    """Force −A₁ sin(n q) − A₂ cos(n q), n times a turn; from a potential."""
+
+    name: str
+    coordinate: str
+    sine: float
+    cosine: float
+    cycles: float = 1.0
+
+    quantities: ClassVar[dict[str, str]] = {"sine": "F", "cosine": "F", "cycles": "1"}
 
 
 @dataclass(frozen=True)
@@ -278,6 +387,17 @@ class Armature:
 
 
 @dataclass(frozen=True)
+class Offset:
+    """A constant force on a coordinate: what a torque sensor or an amplifier shows at rest."""
+
+    name: str
+    coordinate: str
+    offset: float
+
+    quantities: ClassVar[dict[str, str]] = {"offset": "F"}
+
+
+@dataclass(frozen=True)
 class LineSpring:
     """A spring and damper along the line between two frames' origins."""
 
@@ -343,13 +463,18 @@ def check_function(element: Custom) -> None:
 Element = (
     Spring
     | Damper
+    | PiecewiseSpring
     | Friction
+    | GearFriction
+    | LoadFriction
+    | PeriodicFriction
     | DryFriction
     | LowerStop
     | UpperStop
     | Contact
     | Motor
     | Armature
+    | Offset
     | LineSpring
     | Wrench
     | Custom
@@ -361,7 +486,9 @@ def element_numbers(element: Any) -> tuple[float, ...]:
     return tuple(float(getattr(element, name)) for name in element.quantities)
 
 
-def quantity_unit(symbol: str, coordinate: Coordinate | None, other: Coordinate | None = None) -> str:
+def quantity_unit(
+    symbol: str, coordinate: Coordinate | Combination | None, other: Coordinate | Combination | None = None
+) -> str:
     """The SI unit of a quantity: F and x stand for the coordinate's force and length or angle, y for another's."""
     if coordinate is None:
         return symbol

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mechid.model.geometry import numbers
 from mechid.model.parts import (
     Body,
+    Combination,
     Coordinate,
     Custom,
     Joint,
@@ -46,6 +47,9 @@ def describe(mechanism: Mechanism) -> str:
         marks = ["", f"·{c.other}", *(f"·{c.other}^{i}" for i in range(2, 5))]
         terms = [f"{x:g}{mark}" for x, mark in zip(powers, marks, strict=True) if x]
         lines.append(f"coupling {c.name}: {c.coordinate} = {' + '.join(terms) or '0'}")
+    for c in mechanism.combinations:
+        lines.append(f"combination {c.name}: {_sum(c)}")
+        lines.extend(f"  · {_kind(e)} {e.name}: {_quantities(e, c)}" for e in _acting_on(mechanism, c))
     for d in mechanism.drives:
         lines.append(f"drive {d.name}: {d.coordinate} follows its input")
     for e in mechanism.elements:
@@ -129,13 +133,22 @@ def _range(coordinate: Coordinate) -> str:
 
 def _joint_elements(mechanism: Mechanism, joint: Joint) -> list[str]:
     by_name = {c.name: c for c in joint.coordinates}
-    texts = []
-    for e in mechanism.elements:
-        coordinate = by_name.get(getattr(e, "coordinate", ""))
-        if coordinate is not None:
-            kind = _kind(e)
-            texts.append(f"{kind} {e.name}: {_quantities(e, coordinate)}")
-    return texts
+    acting = [e for e in mechanism.elements if getattr(e, "coordinate", "") in by_name]
+    return [f"{_kind(e)} {e.name}: {_quantities(e, by_name[e.coordinate])}" for e in acting]  # type: ignore[union-attr]
+
+
+def _acting_on(mechanism: Mechanism, combination: Combination) -> list[Any]:
+    return [e for e in mechanism.elements if getattr(e, "coordinate", "") == combination.name]
+
+
+def _sum(c: Combination) -> str:
+    """motor − 101·link"""
+    text = ""
+    for ratio, coordinate in zip(c.ratios, c.coordinates, strict=True):
+        size = "" if abs(ratio) == 1.0 else f"{abs(ratio):g}·"
+        sign = ("−" if ratio < 0 else "") if not text else (" − " if ratio < 0 else " + ")
+        text += f"{sign}{size}{coordinate.name}"
+    return text
 
 
 def _kind(element: object) -> str:
@@ -143,11 +156,12 @@ def _kind(element: object) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", type(element).__name__).lower()
 
 
-def _quantities(element: object, coordinate: Coordinate | None) -> str:
+def _quantities(element: object, coordinate: Coordinate | Combination | None) -> str:
     quantities: dict[str, str] = element.quantities  # type: ignore[attr-defined]
     parts = [
         f"{name.replace('_', ' ')} {value:.4g} {quantity_unit(unit, coordinate)}"
         for (name, unit), value in zip(quantities.items(), element_numbers(element), strict=True)
         if value != 0.0
     ]
+    parts += [f"load {load}" for load in [getattr(element, "load", None)] if load]
     return ", ".join(parts).replace(" 1,", ",").removesuffix(" 1") or "zero"

@@ -48,6 +48,7 @@ class System(abc.ABC):
     frames: tuple[Any, ...] = ()
     loops: tuple[Any, ...] = ()
     couplings: tuple[Any, ...] = ()
+    combinations: tuple[Any, ...] = ()
     drives: tuple[Any, ...] = ()
     elements: tuple[Any, ...] = ()
     delays: Mapping[str, float] = MappingProxyType({})
@@ -109,6 +110,16 @@ class System(abc.ABC):
             if c.name == name:
                 return c
         raise unknown("coordinate", name, self.coordinate_names)
+
+    def axis(self, name: str) -> Any:
+        """A coordinate or a combination of coordinates: what an element acts on, what a sensor measures."""
+        for c in (*self.coordinates, *self.combinations):
+            if c.name == name:
+                return c
+        if not self.combinations:
+            return self.coordinate(name)
+        valid = (*self.coordinate_names, *(c.name for c in self.combinations))
+        raise unknown("coordinate or combination", name, valid)
 
     def coordinate_vector(self, values: dict[str, float] | ArrayLike | None, what: str) -> Array:
         """A vector over all coordinates from a dictionary by name (others 0), a sequence or None."""

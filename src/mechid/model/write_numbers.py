@@ -71,6 +71,13 @@ def table(m: Mechanism, actuators: Set[str]) -> Table:
         numbers["coordinate", c.name] = {q: getattr(c, q) for q in ABILITIES}
     for c in m.couplings:
         numbers["coupling", c.name] = {q: getattr(c, q) for q in c.quantities}
+    for c in m.combinations:
+        # no file holds what acts along them
+        acting: list[Any] = [e for e in m.elements if getattr(e, "coordinate", "") == c.name]
+        named = {f"{type(e).__name__} {e.name} {q}": getattr(e, q) for e in acting for q in e.quantities}
+        ratios = {f"ratio {one.name}": r for one, r in zip(c.coordinates, c.ratios, strict=True)}
+        numbers["combination", c.name] = ratios | named
+    combined = {c.name for c in m.combinations}
     for loop in m.loops:
         numbers["loop", loop.name] = {}
     for name, delay in m.delays.items():
@@ -79,7 +86,7 @@ def table(m: Mechanism, actuators: Set[str]) -> Table:
     for e in m.elements:
         if isinstance(e, Custom):
             numbers["element", e.name] = dict(e.parameters)
-        elif type(e) in kinds:
+        elif type(e) in kinds and getattr(e, "coordinate", "") not in combined:
             if isinstance(e, DryFriction):
                 # a file knows a level and no form; of loads it knows nothing
                 numbers["dry_friction", e.name] = {"load_coefficient": e.load_coefficient}

@@ -251,7 +251,8 @@ def _known(ignore: Sequence[str]) -> set[str]:
         raise MechidError(f"ignore is a tuple of names, ({ignore!r},), not the text {ignore!r}.")
     valid = [q for part in TABLES.values() for q in part.quantities]
     valid += ["gravity", "mass", "com", "inertia", "origin", "rotation", *Coupling.quantities, *ABILITIES]
-    valid += ["frame", "coupling", "loop", "line_spring", "element", "anchor", "delay"]
+    valid += ["frame", "coupling", "combination", "loop", "element", "anchor", "delay"]
+    valid += ["line_spring", "piecewise_spring", "gear_friction", "load_friction", "periodic_friction"]
     for word in ignore:
         if word not in valid:
             raise unknown("quantity (for ignore)", word, dict.fromkeys(valid))

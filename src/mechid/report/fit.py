@@ -22,6 +22,8 @@ from mechid.judge.identifiability import (
     NOT_IDENTIFIABLE,
     POORLY_KNOWN,
 )
+from mechid.report.base import base_dict, base_notes, show_base
+from mechid.report.numbers import digits
 from mechid.report.screen import WIDTH, counted, listed, say, table
 
 NOT_TOLD = "not told by the data"
@@ -63,6 +65,7 @@ def show_fit(fit: Fit, console: Console) -> None:
     say(console, _effort(fit))
     console.print()
     _parameters(fit, console)
+    show_base(fit, console)
     if fit.starts:
         _starts(fit, console)
     if fit.channels:
@@ -112,6 +115,10 @@ def _effort(fit: Fit) -> str:
 
 def _parameters(fit: Fit, console: Console) -> None:
     found = list(fit.parameters.values())
+    if "linear" in fit.extra:  # what combinations tell stands in a table of its own
+        found = [p for p in found if np.isfinite(p.std)]
+        if not found:
+            return
     hidden = [NOT_IDENTIFIABLE in fit.flags[p.name] for p in found]
     rows = [
         [p.name, cell, p.unit, f"{p.start:.4g}", ", ".join(fit.flags[p.name])]
@@ -176,6 +183,12 @@ def strong_correlations(fit: Fit) -> list[tuple[str, str, float]]:
 def notes(fit: Fit) -> list[str]:
     """What has to be said of the result, in sentences."""
     judged, told = fit.identifiability, list(fit.notes)
+    if "linear" in fit.extra:
+        return [
+            *told,
+            *base_notes(fit),
+            *map(_bound_note, (fit.parameters[n] for n in _having(fit, AT_BOUND))),
+        ]
     if not fit.converged:
         told.append(
             "The numbers are those of the last iteration; standard deviations hold at a solution only."
@@ -232,24 +245,6 @@ def _value_cells(found: Sequence[Estimate], hidden: Sequence[bool], *, percent: 
         else:
             cells.append(f"{value:>{wide[0]}} ± {std:<{wide[1]}}{part}" if std else f"{value:>{wide[0]}}")
     return cells
-
-
-def digits(value: float, std: float) -> tuple[str, str]:
-    """A value and its std as text: two significant digits of the std, and the value to the same place.
-
-    Very large and very small numbers share a power of ten. Without a std six digits and an empty text.
-    """
-    if not (math.isfinite(value) and math.isfinite(std)):
-        return f"{value:.6g}", ""
-    if std <= 1e-9 * abs(value) or std == 0.0:
-        return f"{value:.10g}", f"{std:.1e}" if std else "0"
-    top = math.floor(math.log10(max(abs(value), std)))
-    power = top if top < -3 or top > 5 else 0
-    value, std = value / 10.0**power, std / 10.0**power
-    places = 1 - int(f"{std:.1e}".partition("e")[2])
-    ending = f"e{power:+03d}" if power else ""
-    texts = [f"{round(x, places):.{max(places, 0)}f}" for x in (value, std)]
-    return f"{texts[0]}{ending}", f"{texts[1]}{ending}"
 
 
 def _percent(p: Estimate) -> str:
@@ -319,6 +314,7 @@ def result_dict(fit: Fit) -> dict[str, Any]:
                 for c in judged.combinations
             ],
         },
+        **base_dict(fit),
         "seconds": {name: _number(x) for name, x in fit.seconds.items()},
         "notes": list(fit.notes),
     }

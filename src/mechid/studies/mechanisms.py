@@ -82,6 +82,65 @@ def furuta(
     )
 
 
+def harmonic_drive_joint(
+    *,
+    reduction: float = 100.0,
+    motor_inertia: float = 4e-4,
+    link_inertia: float = 2.0,
+    load: float = 20.0,
+    stiffness: float = 0.5,
+    cubic_stiffness: float = 0.3,
+    gear_damping: float = 2e-3,
+    damping: float = 5e-3,
+    cubic_damping: float = 1e-6,
+    dahl: float = 1e-3,
+    coulomb: float = 0.05,
+    slow_damping: float = 0.02,
+    width: float = 2.0,
+    stribeck_velocity: float = 5.0,
+    stribeck_exponent: float = 1.0,
+    link_damping: float = 1.0,
+    link_coulomb: float = 2.0,
+    link_width: float = 0.05,
+    sine: float = 1.5,
+    cosine: float = 0.8,
+    motor_constant: float = 1.0,
+) -> Mechanism:
+    """The joint of da Silva, Eq. (3.8): a motor, a harmonic drive and a link, which stands upright at 0.
+
+    What acts on the motor (J_in, T_d,in of Eq. 4.1) and in the gear (k1, k2 of Eq. 4.2) is in N·m and rad of the
+    motor, what acts on the link (T_d,out and T_d,fscs, Eqs. 4.3 and 4.4) in those of the link. `load` is the
+    largest moment of its weight, N·m. The input is the motor's current (A) where motor_constant is in N·m/A.
+    """
+    # half of the inertia is that of a point mass
+    lever = 0.5 * 9.81 * link_inertia / load if load else 0.0
+    mass = 2.0 * load**2 / (9.81**2 * link_inertia)
+    return (
+        Mechanism("harmonic drive", gravity=(0, 0, -9.81))
+        .body("rotor", mass=0.1, inertia=(motor_inertia,) * 3)
+        .revolute("motor", "world", "rotor", axis="y")
+        .body("arm", mass=mass, com=(0, 0, lever), inertia=(link_inertia - mass * lever**2,) * 3)
+        .revolute("link", "world", "arm", axis="y")
+        .combination("twist", {"motor": 1.0, "link": -(reduction + 1.0)})
+        .spring("twist", stiffness=stiffness, cubic=cubic_stiffness)
+        .damper("twist", damping=gear_damping)
+        .damper("motor", damping=damping, cubic=cubic_damping)
+        .spring("motor", stiffness=dahl, name="dahl")
+        .gear_friction(
+            "motor",
+            coulomb=coulomb,
+            slow_damping=slow_damping,
+            width=width,
+            stribeck_velocity=stribeck_velocity,
+            stribeck_exponent=stribeck_exponent,
+        )
+        .damper("link", damping=link_damping)
+        .friction("link", coulomb=link_coulomb, width=link_width)
+        .periodic_friction("link", sine=sine, cosine=cosine)
+        .motor("motor", gain=motor_constant, name="current")
+    )
+
+
 FOUR_BAR_GUESS = {"a": -0.9, "b": 0.5, "c": -1.1}
 """near a configuration that closes it; hold a"""
 

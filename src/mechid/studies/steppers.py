@@ -70,11 +70,18 @@ def _loop6() -> Machine:
     return Machine(m, np.zeros(13), np.zeros(13), np.array([5.0, 3.0, 2.0]), 0.005, 0.1)
 
 
+def _harmonic_drive() -> Machine:
+    m = mechanisms.harmonic_drive_joint(link_inertia=4.0)
+    q, v = np.array([20.0, 0.2]), np.array([-30.0, 0.1])
+    return Machine(m, q, v, np.array([0.4]), 0.001, 0.1)
+
+
 MACHINES: dict[str, Callable[[], Machine]] = {
     "pendulum": _pendulum,
     "cart-pendulum": _cart_pendulum,
     "four-bar": _four_bar,
     "model A": _loop6,
+    "harmonic drive": _harmonic_drive,
 }
 
 

@@ -1,0 +1,169 @@
+"""`regression`: parameters in which the equations of motion are linear, by least squares on measured motions.
+
+    M(q) a + bias − F = B u      ⟺      φ θ = y        (da Silva, Eqs. 4.5 to 4.11)
+
+No equation is solved in time and nothing has to be guessed: the numbers follow from one triangle of the rows. What
+of them acts only in combination is told as base parameters with their excitation. Rows are weighted by the noise of
+each coordinate's force, found with the parameters; robust losses take outliers out. Bodies freed by `free_inertia`
+come out physically consistent.
+"""
+
+from __future__ import annotations
+
+import time as clock
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mechid.dynamics.variational import Variational
+from mechid.errors import MechidError, choices, unknown
+from mechid.estimate.experiment import Experiment
+from mechid.estimate.fit import Compared, Fit
+from mechid.estimate.linear import LOSSES, least_squares
+from mechid.estimate.linear_form import MechanismForm
+from mechid.estimate.linear_numbers import TEN
+from mechid.estimate.measured_motion import Signals, measured_motion
+from mechid.estimate.prepare import check
+from mechid.estimate.regression_fit import Explained, LeastSquares, compared, fitted
+from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
+from mechid.model.parameters import Parameters
+from mechid.model.parts import Motor
+
+WEIGHTS = ("equal", "estimated")
+
+
+def regression(
+    mechanism: Any,
+    experiment: Experiment | Sequence[Experiment],
+    free: Parameters,
+    *,
+    signals: Signals | None = None,
+    loss: str = "squared",
+    weights: str | Sequence[float] = "estimated",
+) -> Fit:
+    """The parameters under which measured motions fulfil the equations of motion best.
+
+    Measured positions of all independent coordinates give rates and accelerations as `signals` say. loss:
+    "squared", "huber" or "tukey". weights: of the coordinates' forces, "equal", "estimated" (by their residuals,
+    found with the parameters) or a std for each, N·m or N.
+    """
+    begun = clock.perf_counter()
+    experiments = [experiment] if isinstance(experiment, Experiment) else list(experiment)
+    _check(mechanism, experiments, free, signals, loss, weights)
+    signals = signals or Signals()
+    form = MechanismForm(free)
+    logs = [rows_of(form, e, signals) for e in experiments]
+    phi = np.concatenate([x.phi for x in logs])
+    y = np.concatenate([x.y for x in logs])
+    _refuse_nothing(form, y)
+    std = None if weights == "equal" else weights
+    solution = least_squares(
+        phi, y, form.names, std=std, loss=loss, reference=form.numbers.start, order=preference(form)
+    )
+    how = LeastSquares(loss, weights if isinstance(weights, str) else tuple(float(w) for w in weights))
+    return fitted(form, logs, phi, y, solution, how, begun)
+
+
+def _check(mechanism: Any, experiments: list[Any], free: Any, signals: Any, loss: Any, weights: Any) -> None:
+    check(
+        mechanism,
+        Variational(1.0),
+        experiments,
+        free,
+        LevenbergMarquardt(),
+        None,
+    )
+    if signals is not None and not isinstance(signals, Signals):
+        raise MechidError(f"The signals of a regression must be Signals(…), not {signals!r}.")
+    if loss not in LOSSES:
+        raise unknown("loss", loss, LOSSES)
+    if isinstance(weights, str):
+        if weights not in WEIGHTS:
+            raise unknown("choice of weights", weights, WEIGHTS)
+    else:
+        given = np.asarray(weights, float)
+        if given.ndim != 1 or not np.all(given > 0.0):
+            raise MechidError(
+                f"The weights of a regression are {choices(WEIGHTS)} or stds > 0, not {weights!r}."
+            )
+    if free.limits:
+        raise MechidError("Regression knows no limits between parameters: use simulation_error for these.")
+    for p in free.entries:
+        if p.prior is not None:
+            raise MechidError(
+                f"Parameter '{p.name}' has a prior, which regression does not weigh: leave it away, or use "
+                "simulation_error."
+            )
+    for e in experiments:
+        if e.cost is not None or e.feedback is not None:
+            raise MechidError(
+                f"Experiment '{e.name}' has a {'cost' if e.cost is not None else 'feedback'}, which belongs to "
+                "simulation_error, not to a regression."
+            )
+
+
+def _refuse_nothing(form: MechanismForm, y: np.ndarray) -> None:
+    if not np.any(y):
+        raise MechidError(
+            "Nothing fixes the scale: no force that acts on the mechanism is known, so that zero explains all. "
+            "Give the channels of its inputs, or hold an inertia or a gain."
+        )
+
+
+def rows_of(form: MechanismForm, experiment: Experiment, signals: Signals) -> Explained:
+    """The rows of one log."""
+    motion = measured_motion(form, experiment, signals)
+    parts = [form.mean_rows(motion.samples[run], motion.together) for run in motion.runs]
+    time = [motion.samples[run, 0].reshape(-1, motion.together).mean(1) for run in motion.runs]
+    motors = [_motors(form, motion.samples[run], motion.together) for run in motion.runs]
+    return Explained(
+        experiment.name,
+        np.concatenate(time),
+        np.concatenate([p for p, _ in parts]),
+        np.concatenate([y for _, y in parts]),
+        np.concatenate(motors),
+        motion.notes,
+        motion.signals,
+    )
+
+
+def _motors(form: MechanismForm, samples: np.ndarray, together: int) -> np.ndarray:
+    """(N, outputs, motors) generalized force of each motor by a gain and a gear ratio of one."""
+    m = form.mechanism
+    motion = form._motion(samples)
+    motors = [e for e in m.elements if isinstance(e, Motor)]
+    force = np.zeros((len(m.coordinates), len(motors), len(samples)))
+    for k, e in enumerate(motors):
+        force[m.coordinate_names.index(e.coordinate), k] = motion.u[m.input_names.index(e.name)]
+    projected = form._projected(motion, force)
+    count = len(samples) // together
+    means = projected[..., : count * together].reshape(*projected.shape[:2], count, together).mean(-1)
+    return np.moveaxis(means, -1, 0)
+
+
+def explained(fit: Fit, experiment: Experiment, *, signals: Signals | None = None) -> tuple[Compared, ...]:
+    """Measured and predicted forces of a log that a regression has not seen, filtered as its first one was."""
+    form = fit.extra.get("form")
+    if not isinstance(form, MechanismForm):
+        raise MechidError(f"Only the fit of a regression explains forces, not one by {fit.estimator}.")
+    near = fit.extra["consistent"]
+    theta = fit.extra["linear"].theta if near is None else near.theta
+    log = rows_of(form, experiment, signals or fit.extra["signals"])
+    return compared(form, [log], theta, np.array([c.std for c in fit.channels[: len(form.outputs)]]), False)
+
+
+def preference(form: MechanismForm) -> list[int]:
+    """Which numbers stand for combinations: of a body inertia before first moment before mass, root first."""
+
+    def rank(i: int) -> tuple[int, int]:
+        name, _, number = form.names[i].rpartition(".")
+        body, _, vector = name.rpartition(".")
+        full = f"{vector}.{number}" if vector in ("first_moment", "origin_inertia") else number
+        owner = body if vector in ("first_moment", "origin_inertia") else name
+        bodies = [b.name for b in form.mechanism.bodies]
+        if owner in bodies and full in TEN:
+            return bodies.index(owner), -TEN.index(full)
+        return len(bodies), i
+
+    return sorted(range(len(form.names)), key=rank)
