@@ -162,13 +162,24 @@ class ChainProblem:
             return Place(y, model, (), np.inf, np.inf)
         return self.priced(Place(y, model, tuple(links), 0.0, 0.0))
 
+    def rounded(self, place: Place) -> Place:
+        """The same place where this problem rounds friction otherwise: sensors see what they saw."""
+        model = self.bound(place.y)
+        rows = dynamic_rows(self.stepper, model)
+
+        def one(link: Link) -> Link:
+            r = interval_residuals(self.stepper, model, link.stretch)
+            return link._replace(errors=r[:, rows], hard=np.delete(r, rows, axis=1))
+
+        return self.priced(place._replace(model=model, links=tuple(each(one, place.links))))
+
     def priced(self, place: Place) -> Place:
         """The same place with its cost in this problem's weights."""
         cost = 0.5 * float(np.sum(self.base.prior_residuals(place.y) ** 2))
         cost += 0.5 * float(np.sum(self._believed(place.y)[0] ** 2))
         violation = float(np.abs(self.base.held(place.y)).sum())
         for i, link in enumerate(place.links):
-            e = (link.errors + self._shift(i, link)) @ self.weight.T
+            e = self._weighed(link.errors + self._shift(i, link))
             cost += 0.5 * (float(np.vdot(e, e)) + sum(float(np.vdot(r, r)) for r in link.residuals))
             violation += float(np.abs(link.hard).sum())
         fine = np.isfinite(cost + violation)
@@ -188,6 +199,11 @@ class ChainProblem:
         rest = place.violation - held.sum()
         mean = rest / max(sum(link.hard.size for link in place.links), 1)
         return max(float(mean), float(held.mean()) if len(held) else 0.0)
+
+    def _weighed(self, errors: np.ndarray) -> np.ndarray:
+        # the library's threads would cost more than small products
+        own = np.diag(self.weight)
+        return errors * own if np.array_equal(self.weight, np.diag(own)) else errors @ self.weight.T
 
     def _shift(self, i: int, link: Link) -> np.ndarray:
         return np.zeros_like(link.errors) if self.shift is None else self.shift[i]

@@ -59,7 +59,7 @@ def sharper(problem: ChainProblem, place: Place, *, good: bool) -> tuple[ChainPr
     if np.array_equal(blur, problem.blur):
         return problem, place
     problem = replace(problem, blur=blur)
-    return problem, problem.evaluate(place.y, tuple(link.motion for link in place.links))
+    return problem, problem.rounded(place)
 
 
 def sharp(problem: ChainProblem, place: Place) -> bool:
