@@ -334,3 +334,22 @@ def test_rows_of_every_stepper_find_the_truth_with_short_steps(motion, kind):
 def test_spook_is_refused_in_a_sentence(motion):
     with pytest.raises(MechidError, match="not possible without projecting"):
         regression(ARM, recording(motion), freed(OTHERS), stepper=Spook(0.005))
+
+
+def test_a_motor_on_a_combination_drives_both_of_its_coordinates(motion):
+    """The elbow's torque as a motor on elbow + shoulder, with what it does to the shoulder taken off that one's."""
+    t, q = motion
+    u = torques(t)
+    other = replace(ARM, elements=tuple(e for e in ARM.elements if e.name != "elbow.torque"))
+    other = other.combination("both", {"shoulder": 1.0, "elbow": 1.0}).torque("both")
+    log = log_of(t, {"q0": q[0], "q1": q[1], "u0": u[0] - u[1], "u1": u[1]})
+    e = Experiment(
+        log,
+        [Measured(joint_position(other, "shoulder", "elbow"), ["q0", "q1"])],
+        inputs={"shoulder.torque": "u0", "both.torque": "u1"},
+        hold="midpoint",
+    )
+    fit = regression(other, e, freed([*BODIES, *OTHERS], other), signals=Signals(cutoff=np.inf))
+    for name, (value, _) in base_of(fit).items():
+        assert value == pytest.approx(BASE[name], rel=1e-5, abs=1e-6), name
+    np.testing.assert_allclose(fit.channels[0].measured, u[0][4:-4], atol=1e-12)

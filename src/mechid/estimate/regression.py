@@ -22,7 +22,7 @@ from mechid.errors import MechidError, choices, unknown
 from mechid.estimate.experiment import Experiment
 from mechid.estimate.fit import Compared, Fit
 from mechid.estimate.linear import LOSSES, least_squares
-from mechid.estimate.linear_form import MechanismForm
+from mechid.estimate.linear_form import MechanismForm, acts_on
 from mechid.estimate.linear_numbers import TEN
 from mechid.estimate.measured_motion import Signals, measured_motion
 from mechid.estimate.prepare import check
@@ -145,7 +145,8 @@ def _motors(form: MechanismForm, samples: np.ndarray, together: int) -> np.ndarr
     motors = [e for e in m.elements if isinstance(e, Motor)]
     force = np.zeros((len(m.coordinates), len(motors), len(samples)))
     for k, e in enumerate(motors):
-        force[m.coordinate_names.index(e.coordinate), k] = motion.u[m.input_names.index(e.name)]
+        for i, ratio in acts_on(m, e.coordinate):
+            force[i, k] = ratio * motion.u[m.input_names.index(e.name)]
     projected = form._projected(motion, force)
     count = len(samples) // together
     means = projected[..., : count * together].reshape(*projected.shape[:2], count, together).mean(-1)

@@ -28,7 +28,7 @@ from mechid.dynamics.stepper import RowKind, Stepper
 from mechid.dynamics.variational import State, Variational
 from mechid.errors import MechidError
 from mechid.estimate.experiment import Experiment
-from mechid.estimate.linear_form import MechanismForm
+from mechid.estimate.linear_form import MechanismForm, acts_on
 from mechid.estimate.measured_motion import Signals, measured_motion
 from mechid.estimate.regression_fit import Explained
 from mechid.estimate.samples import Grid, inputs
@@ -130,7 +130,8 @@ def _run(
     y = np.einsum("mpn,p->mn", columns, start) - balance
     units = np.zeros((len(m.coordinates), sum(isinstance(e, Motor) for e in m.elements), len(felt)))
     for i, e in enumerate(e for e in m.elements if isinstance(e, Motor)):
-        units[m.coordinate_names.index(e.coordinate), i] = felt[:, m.input_names.index(e.name)]
+        for c, ratio in acts_on(m, e.coordinate):
+            units[c, i] = ratio * felt[:, m.input_names.index(e.name)]
     motors = form._projected(there, units)
     count = len(felt) // together
 
