@@ -29,6 +29,8 @@ from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError, SimulationError
 from mechid.estimate.experiment import LQR, Condition, Cost, Experiment, Measured, Start, Tracked
 from mechid.estimate.fit import Fit
+from mechid.estimate.measured_motion import Signals
+from mechid.estimate.regression import explained, regression
 from mechid.estimate.simulation_error import simulation_error
 from mechid.estimate.solvers.lbfgsb import LBFGSB
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
@@ -79,6 +81,7 @@ __all__ = [
     "OneStep",
     "Parameters",
     "Quantity",
+    "Signals",
     "SimulationError",
     "Softness",
     "Spook",
@@ -93,6 +96,7 @@ __all__ = [
     "assemble",
     "cross_validate",
     "enable_float64",
+    "explained",
     "feedback",
     "frame_pose",
     "frame_position",
@@ -107,6 +111,7 @@ __all__ = [
     "reaction",
     "read_log",
     "read_mechanism",
+    "regression",
     "roll_pitch_yaw",
     "rotation_about",
     "sensitivities",

@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 from scipy.integrate import solve_ivp
 
-from mechid import Experiment, Measured, Mechanism, MechidError, Parameters, log_of
+from mechid import (
+    BDF,
+    Experiment,
+    Measured,
+    Mechanism,
+    MechidError,
+    OneStep,
+    Parameters,
+    Spook,
+    Variational,
+    log_of,
+    simulate,
+)
 from mechid.dynamics.sensors import joint_position
 from mechid.estimate.measured_motion import Signals
 from mechid.estimate.regression import explained, regression
@@ -276,3 +288,68 @@ def test_what_a_regression_needs_is_told(motion):
         regression(ARM, replace(e, inputs={}), freed([*BODIES, *OTHERS]))
     with pytest.raises(MechidError, match="no limits"):
         regression(ARM, e, freed(OTHERS).limit({"elbow.damping": 1.0}, upper=2.0))
+
+
+COARSE = 0.04
+STEPPERS = {"variational": Variational(COARSE), "bdf2": BDF(COARSE, 2), "midpoint": OneStep(COARSE)}
+
+
+@pytest.fixture(scope="module")
+def coarse():
+    """A motion that Variational steps at 0.04 s."""
+    u = torques(COARSE * np.arange(300)).T
+    run = simulate(ARM, STEPPERS["variational"], 300, q=[0.3, -0.2], inputs=u)
+    channels = {
+        "q0": run.q[:, 0],
+        "q1": run.q[:, 1],
+        "u0": np.append(u[:, 0], 0),
+        "u1": np.append(u[:, 1], 0),
+    }
+    measured = [Measured(joint_position(ARM, "shoulder", "elbow"), ["q0", "q1"])]
+    inputs = {"shoulder.torque": "u0", "elbow.torque": "u1"}
+    return Experiment(log_of(run.t, channels), measured, inputs=inputs)
+
+
+def test_a_variational_steppers_rows_hold_however_long_its_steps_are(coarse):
+    """Its own motion gives its numbers to rounding; accelerations by differences do not."""
+    free, signals = freed([*BODIES, *OTHERS]), Signals(cutoff=np.inf, window=0.0)
+    exact = base_of(regression(ARM, coarse, free, stepper=STEPPERS["variational"], signals=signals))
+    rough = base_of(regression(ARM, coarse, free, signals=signals))
+    assert set(exact) == set(BASE)
+    for name, (value, _) in exact.items():
+        assert value == pytest.approx(BASE[name], abs=1e-8), name
+    assert max(abs(rough[n][0] - BASE[n]) for n in BASE) > 1e-3
+
+
+@pytest.mark.parametrize("kind", STEPPERS)
+def test_rows_of_every_stepper_find_the_truth_with_short_steps(motion, kind):
+    stepper = replace(STEPPERS[kind], dt=0.005)
+    signals = Signals(cutoff=np.inf)
+    fit = regression(ARM, recording(motion), freed([*BODIES, *OTHERS]), stepper=stepper, signals=signals)
+    for name, (value, _) in base_of(fit).items():
+        assert value == pytest.approx(BASE[name], rel=0.02, abs=4e-3), name
+    assert any("rows are" in n for n in fit.notes)
+
+
+def test_spook_is_refused_in_a_sentence(motion):
+    with pytest.raises(MechidError, match="not possible without projecting"):
+        regression(ARM, recording(motion), freed(OTHERS), stepper=Spook(0.005))
+
+
+def test_a_motor_on_a_combination_drives_both_of_its_coordinates(motion):
+    """The elbow's torque as a motor on elbow + shoulder, with what it does to the shoulder taken off that one's."""
+    t, q = motion
+    u = torques(t)
+    other = replace(ARM, elements=tuple(e for e in ARM.elements if e.name != "elbow.torque"))
+    other = other.combination("both", {"shoulder": 1.0, "elbow": 1.0}).torque("both")
+    log = log_of(t, {"q0": q[0], "q1": q[1], "u0": u[0] - u[1], "u1": u[1]})
+    e = Experiment(
+        log,
+        [Measured(joint_position(other, "shoulder", "elbow"), ["q0", "q1"])],
+        inputs={"shoulder.torque": "u0", "both.torque": "u1"},
+        hold="midpoint",
+    )
+    fit = regression(other, e, freed([*BODIES, *OTHERS], other), signals=Signals(cutoff=np.inf))
+    for name, (value, _) in base_of(fit).items():
+        assert value == pytest.approx(BASE[name], rel=1e-5, abs=1e-6), name
+    np.testing.assert_allclose(fit.channels[0].measured, u[0][4:-4], atol=1e-12)

@@ -46,7 +46,7 @@ start = {q = {hinge = "q"}, q_std = "free"}
 """
 TOP = (
     "Valid: model, actuators, delays, estimator, state_error_weight, method, segments, out, stepper, solver, log, "
-    "parameters, … (16 in all)."
+    "parameters, … (17 in all)."
 )
 
 
@@ -78,7 +78,7 @@ MISTAKES = [
         1,
         "There is no key of the study named 'modell'. Did you mean model or method or delays? Valid: "
         "model, actuators, delays, estimator, state_error_weight, method, segments, out, stepper, solver, log, "
-        "parameters, … (16 in all).",
+        "parameters, … (17 in all).",
     ),
     (1, "model = 3", 1, "'model' must be a text, not 3."),
     (
@@ -118,7 +118,7 @@ MISTAKES = [
         3,
         "There is no key of the study named 'steper'. Did you mean stepper or solver? Valid: model, "
         "actuators, delays, estimator, state_error_weight, method, segments, out, stepper, solver, log, "
-        "parameters, … (16 in all).",
+        "parameters, … (17 in all).",
     ),
     (4, 'dt = "0.01"', 4, "'dt' must be a number > 0, not '0.01'."),
     (4, "dt = 0", 4, "'dt' must be a number > 0, not 0."),
@@ -466,7 +466,7 @@ MISTAKES = [
         15,
         "There is no key of the study named 'parameter'. Did you mean parameters? Valid: model, "
         "actuators, delays, estimator, state_error_weight, method, segments, out, stepper, solver, log, "
-        "parameters, … (16 in all).",
+        "parameters, … (17 in all).",
     ),
     (16, "", 15, 'No parameter is free: name at least one, "elbow.damping" = {start = 0.1}.'),
     (

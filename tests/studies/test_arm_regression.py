@@ -112,6 +112,7 @@ def test_fit_by_regression_from_a_study_file():
         (["estimator=regression", "loss=cauchy"], "no loss named 'cauchy'"),
         (["estimator=regression", 'parameters."hand.com.z"={}'], "first_moment"),
         (["estimator=regression", "signals.trim=9"], "smaller trim"),
+        (["estimator=regression", "rows=stepper", "stepper.kind=spook"], "Spook's rows hold multipliers"),
     ],
 )
 def test_mistakes_in_a_study_file_are_told(changes, told):

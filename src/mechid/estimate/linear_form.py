@@ -295,6 +295,16 @@ class _Custom(NamedTuple):
     """(coordinates, N)"""
 
 
+def acts_on(m: Any, name: str) -> list[tuple[int, float]]:
+    """The coordinates that an element on a coordinate or a combination pushes, each with its ratio."""
+    if name in m.coordinate_names:
+        return [(m.coordinate_names.index(name), 1.0)]
+    found = next(c for c in m.combinations if c.name == name)
+    return [
+        (m.coordinate_names.index(c.name), r) for c, r in zip(found.coordinates, found.ratios, strict=True)
+    ]
+
+
 def _refuse_unknown_forces(m: Any) -> None:
     if m.loops or (not isinstance(m, Mechanism) and m.constraint_names) or m.rolling_names:
         raise MechidError(

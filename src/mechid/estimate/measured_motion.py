@@ -16,7 +16,7 @@ import numpy as np
 from mechid.data import filters
 from mechid.data.log import Channel
 from mechid.data.runs import cubic, read_off, runs, typical_step
-from mechid.dynamics.sensors import JointPosition, JointVelocity
+from mechid.dynamics.sensors import AxisPosition, JointPosition
 from mechid.errors import MechidError, choices, unknown
 from mechid.estimate.delay import signal
 from mechid.estimate.experiment import Experiment
@@ -149,15 +149,16 @@ def _positions(form: MechanismForm, experiment: Experiment) -> tuple[list[Channe
     found: dict[str, Channel] = {}
     unused: list[str] = []
     for m in experiment.measured:
-        if isinstance(m.sensor, JointPosition):
+        if isinstance(m.sensor, JointPosition | AxisPosition):
             for i, c in zip(np.atleast_1d(m.sensor.index), m.channels, strict=True):
                 if c not in experiment.log:
                     raise unknown("channel", c, experiment.log.names)
-                found[names[int(i)]] = experiment.log[c]
+                if int(i) < len(names):
+                    found[names[int(i)]] = experiment.log[c]
+                else:  # a combination
+                    unused.append(c)
         else:
             unused += list(m.channels)
-            if not isinstance(m.sensor, JointVelocity):
-                continue
     for name in form.independent:
         if name not in found:
             raise MechidError(

@@ -16,17 +16,19 @@ from typing import Any
 
 import numpy as np
 
+from mechid.dynamics.stepper import Stepper
 from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError, choices, unknown
 from mechid.estimate.experiment import Experiment
 from mechid.estimate.fit import Compared, Fit
 from mechid.estimate.linear import LOSSES, least_squares
-from mechid.estimate.linear_form import MechanismForm
+from mechid.estimate.linear_form import MechanismForm, acts_on
 from mechid.estimate.linear_numbers import TEN
 from mechid.estimate.measured_motion import Signals, measured_motion
 from mechid.estimate.prepare import check
 from mechid.estimate.regression_fit import Explained, LeastSquares, compared, fitted
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
+from mechid.estimate.stepper_rows import stepper_rows
 from mechid.model.parameters import Parameters
 from mechid.model.parts import Motor
 
@@ -38,6 +40,7 @@ def regression(
     experiment: Experiment | Sequence[Experiment],
     free: Parameters,
     *,
+    stepper: Stepper | None = None,
     signals: Signals | None = None,
     loss: str = "squared",
     weights: str | Sequence[float] = "estimated",
@@ -46,14 +49,15 @@ def regression(
 
     Measured positions of all independent coordinates give rates and accelerations as `signals` say. loss:
     "squared", "huber" or "tukey". weights: of the coordinates' forces, "equal", "estimated" (by their residuals,
-    found with the parameters) or a std for each, N·m or N.
+    found with the parameters) or a std for each, N·m or N. With a stepper rows are its own residual along the
+    measured positions; with Variational no acceleration appears in them.
     """
     begun = clock.perf_counter()
     experiments = [experiment] if isinstance(experiment, Experiment) else list(experiment)
-    _check(mechanism, experiments, free, signals, loss, weights)
+    _check(mechanism, experiments, free, stepper or Variational(1.0), signals, loss, weights)
     signals = signals or Signals()
     form = MechanismForm(free)
-    logs = [rows_of(form, e, signals) for e in experiments]
+    logs = [rows_of(form, e, signals, stepper) for e in experiments]
     phi = np.concatenate([x.phi for x in logs])
     y = np.concatenate([x.y for x in logs])
     _refuse_nothing(form, y)
@@ -62,13 +66,15 @@ def regression(
         phi, y, form.names, std=std, loss=loss, reference=form.numbers.start, order=preference(form)
     )
     how = LeastSquares(loss, weights if isinstance(weights, str) else tuple(float(w) for w in weights))
-    return fitted(form, logs, phi, y, solution, how, begun)
+    return fitted(form, logs, phi, y, solution, how, begun, {"stepper": stepper})
 
 
-def _check(mechanism: Any, experiments: list[Any], free: Any, signals: Any, loss: Any, weights: Any) -> None:
+def _check(
+    mechanism: Any, experiments: list[Any], free: Any, stepper: Any, signals: Any, loss: Any, weights: Any
+) -> None:
     check(
         mechanism,
-        Variational(1.0),
+        stepper,
         experiments,
         free,
         LevenbergMarquardt(),
@@ -111,8 +117,12 @@ def _refuse_nothing(form: MechanismForm, y: np.ndarray) -> None:
         )
 
 
-def rows_of(form: MechanismForm, experiment: Experiment, signals: Signals) -> Explained:
+def rows_of(
+    form: MechanismForm, experiment: Experiment, signals: Signals, stepper: Stepper | None = None
+) -> Explained:
     """The rows of one log."""
+    if stepper is not None:
+        return stepper_rows(form, experiment, signals, stepper)
     motion = measured_motion(form, experiment, signals)
     parts = [form.mean_rows(motion.samples[run], motion.together) for run in motion.runs]
     time = [motion.samples[run, 0].reshape(-1, motion.together).mean(1) for run in motion.runs]
@@ -135,7 +145,8 @@ def _motors(form: MechanismForm, samples: np.ndarray, together: int) -> np.ndarr
     motors = [e for e in m.elements if isinstance(e, Motor)]
     force = np.zeros((len(m.coordinates), len(motors), len(samples)))
     for k, e in enumerate(motors):
-        force[m.coordinate_names.index(e.coordinate), k] = motion.u[m.input_names.index(e.name)]
+        for i, ratio in acts_on(m, e.coordinate):
+            force[i, k] = ratio * motion.u[m.input_names.index(e.name)]
     projected = form._projected(motion, force)
     count = len(samples) // together
     means = projected[..., : count * together].reshape(*projected.shape[:2], count, together).mean(-1)
@@ -149,7 +160,7 @@ def explained(fit: Fit, experiment: Experiment, *, signals: Signals | None = Non
         raise MechidError(f"Only the fit of a regression explains forces, not one by {fit.estimator}.")
     near = fit.extra["consistent"]
     theta = fit.extra["linear"].theta if near is None else near.theta
-    log = rows_of(form, experiment, signals or fit.extra["signals"])
+    log = rows_of(form, experiment, signals or fit.extra["signals"], fit.extra["stepper"])
     return compared(form, [log], theta, np.array([c.std for c in fit.channels[: len(form.outputs)]]), False)
 
 

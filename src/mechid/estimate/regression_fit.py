@@ -70,6 +70,7 @@ def fitted(
     solution: LinearSolution,
     how: LeastSquares,
     begun: float,
+    extra: dict[str, Any],
 ) -> Fit:
     """The fit of a solution."""
     numbers, free = form.numbers, form.free
@@ -116,7 +117,7 @@ def fitted(
         "regression", str(how), free, chart, parameters, {}, found, (cost[0], cost[1]), trace,
         channels, solution.converged, outcome, {"run": seconds},
         triangle @ slopes, tuple(dict.fromkeys(notes)),
-        {"linear": solution, "form": form, "consistent": near, "signals": logs[0].signals},
+        {"linear": solution, "form": form, "consistent": near, "signals": logs[0].signals, **extra},
     )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ from mechid.estimate.regression import WEIGHTS
 from mechid.estimate.solvers.lbfgsb import LBFGSB
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
 from mechid.estimate.solvers.steepest_descent import SteepestDescent
+from mechid.estimate.stepper_rows import check_stepper
 from mechid.estimate.trajectory import METHODS
 from mechid.jobs.entries import Entry, EntryFile, read_entries
 from mechid.jobs.study_logs import check_experiment, input_name, read_experiment
@@ -55,6 +56,7 @@ KEYS = (
     "loss",
     "weights",
     "signals",
+    "rows",
 )
 ESTIMATORS = ("simulation-error", "joint", "full-discretization", "regression")
 STEPPERS = ("variational", *(f"bdf{m}" for m in range(1, 7)), "spook", *ONE_STEP)
@@ -113,6 +115,9 @@ def read_study(path: Path, changes: Sequence[str] = ()) -> Study:
         _only_states(estimator, given.get("segments"), root.get("solver"))
     out = Path(given["out"].text()) if "out" in given else Path("out") / path.stem
     stepper = _stepper(given["stepper"]) if "stepper" in given else Variational(1.0)
+    if regression.pop("rows", "") == "stepper":
+        root.table(KEYS, needs=("stepper",))
+        regression["stepper"] = stepper
     solver = _solver(root.get("solver"))
     model, mechanism = _mechanism(root)
     free = _limited(root.get("limit"), _parameters(given["parameters"], mechanism))
@@ -132,6 +137,9 @@ def read_study(path: Path, changes: Sequence[str] = ()) -> Study:
         for entry, (experiment, _) in zip(logs, read, strict=True):
             with entry.blamed():
                 measured_motion(form, experiment, regression["signals"])
+        if "stepper" in regression:
+            with given["stepper"].blamed():
+                check_stepper(form, stepper)
     else:
         with given["stepper"].blamed():
             stepper.on(mechanism).check(free.bind(free.theta0), 1)
@@ -160,7 +168,7 @@ def _method(entry: Entry | None, estimator: str) -> str:
 
 def _regression(root: Entry, estimator: str) -> dict[str, Any]:
     """What belongs to a regression alone."""
-    keys = ("loss", "weights", "signals")
+    keys = ("loss", "weights", "signals", "rows")
     found = {key: entry for key in keys if (entry := root.get(key)) is not None}
     if estimator != "regression":
         for key, entry in found.items():
@@ -175,6 +183,8 @@ def _regression(root: Entry, estimator: str) -> dict[str, Any]:
     if "weights" in found:
         entry = found["weights"]
         options["weights"] = entry.text(WEIGHTS) if isinstance(entry.value, str) else entry.numbers()
+    if "rows" in found:
+        options["rows"] = found["rows"].text(("accelerations", "stepper"))
     table = found["signals"].table(("cutoff", "order", "window", "trim")) if "signals" in found else {}
     given: dict[str, Any] = {k: e.number(finite=k != "cutoff") for k, e in table.items() if k != "order"}
     if "order" in table:
