@@ -2,12 +2,15 @@ import os
 from pathlib import Path
 
 import pytest
+from threadpoolctl import ThreadpoolController
 
 import mechid
 from mechid.compile import CPU_OPTIONS, ONCE, enable_compilation_cache
 from mechid.reference import reference_folder
 
 mechid.enable_float64()
+# as in fits: workers of the tests share the cores
+ThreadpoolController().limit(limits=1, user_api="blas")
 # Compiling is nearly all of the time of these tests: programs are compiled quickly rather than well.
 # MECHID_OPTIMISED=1 compiles them as users get them; the command line's tests always do.
 if not os.environ.get("MECHID_OPTIMISED"):

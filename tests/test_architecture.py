@@ -17,12 +17,13 @@ import mechid
 
 ROOT = Path(mechid.__file__).parent
 
-ROOTS = {"errors", "compile", "reference", "files"}
+ROOTS = {"errors", "compile", "reference", "files", "threads"}
 MAY_IMPORT = {
     "errors": set(),
     "compile": {"errors"},
     "reference": {"errors"},
     "files": {"errors"},
+    "threads": set(),
     "model": ROOTS,
     "dynamics": ROOTS | {"model"},
     "data": ROOTS | {"model"},

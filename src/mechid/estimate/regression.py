@@ -31,10 +31,12 @@ from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
 from mechid.estimate.stepper_rows import stepper_rows
 from mechid.model.parameters import Parameters
 from mechid.model.parts import Motor
+from mechid.threads import small_matrices
 
 WEIGHTS = ("equal", "estimated")
 
 
+@small_matrices()
 def regression(
     mechanism: Any,
     experiment: Experiment | Sequence[Experiment],

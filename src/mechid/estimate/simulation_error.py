@@ -33,6 +33,7 @@ from mechid.estimate.warming import warm
 from mechid.estimate.whitening import unmixed
 from mechid.model.parameters import Parameters
 from mechid.model.system import System
+from mechid.threads import small_matrices
 
 
 class Solver(Protocol):
@@ -44,6 +45,7 @@ class Solver(Protocol):
     def solve(self, problem: Problem, y: np.ndarray, progress: Progress | None = None) -> Solution: ...
 
 
+@small_matrices()
 def simulation_error(
     mechanism: System,
     stepper: Stepper,

@@ -45,12 +45,14 @@ from mechid.model.geometry import finite
 from mechid.model.parameters import Parameters
 from mechid.model.parts import DryFriction
 from mechid.model.system import System
+from mechid.threads import small_matrices
 
 METHODS = ("sqp", "augmented-lagrangian", "ipopt")
 ROUNDS = 8
 """at most, in which noise that is not given is estimated in turn with all else"""
 
 
+@small_matrices()
 def joint(
     mechanism: System,
     stepper: Stepper,
@@ -130,6 +132,7 @@ def fast_noise(group: Group) -> np.ndarray:
     return np.maximum(np.sqrt(power), 1e-9 * np.where(spread > 0, spread, 1.0))
 
 
+@small_matrices()
 def full_discretization(
     mechanism: System,
     stepper: Stepper,

@@ -11,8 +11,10 @@ from typing import Any
 
 from mechid.errors import MechidError
 from mechid.estimate.fit import Fit
+from mechid.threads import small_matrices
 
 
+@small_matrices()
 def sweep(fit: Callable[[Any, Fit | None], Fit], points: Sequence[Any]) -> list[Fit | MechidError]:
     """A fit for each point, or the error that says why there is none.
 

@@ -19,6 +19,7 @@ from mechid.estimate.finish import compared
 from mechid.estimate.fit import Compared, Fit
 from mechid.estimate.solvers.problem import Point
 from mechid.estimate.trajectory import frozen
+from mechid.threads import small_matrices
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,6 +41,7 @@ class Validation:
         )
 
 
+@small_matrices()
 def cross_validate(fit: Fit, experiments: Experiment | Sequence[Experiment]) -> Validation:
     """The score of a fit on logs that it has not seen."""
     given: list[Any] = list(experiments) if isinstance(experiments, list | tuple) else [experiments]
