@@ -14,7 +14,7 @@ in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,10 @@ Array = np.ndarray
 
 WATCHED = 64
 """samples between two looks at how well the time since a change is excited"""
+SHOWN = 5
+"""events that are kept"""
+BLOCK = 64
+"""samples whose rows are made together"""
 ROUNDING = 1e-6
 """part of what an output measures that counts as its noise at least"""
 SURE = 4.0
@@ -127,6 +131,8 @@ class Tracking:
         self.directions = np.zeros((self.n, self.n))
         self.settling: Settling | None = Settling(0, tracker.least, np.nan)
         self.pending: Pending | None = None
+        self.past: tuple[Event, ...] = ()
+        """the last events"""
         self.searches = 0
         self.seconds = 0.0
         """spent in searches"""
@@ -154,16 +160,41 @@ class Tracking:
         both = np.append(self.theta, omega)
         return dict(zip((*self.form.names, *self.form.nonlinear), both.tolist(), strict=True))
 
+    @property
+    def single(self) -> bool:
+        """Whether the form makes the rows of one sample fast enough to be asked for one."""
+        return self._row is not None
+
     # -- a sample ------------------------------------------------------------------------------------------
 
-    def update(self, time: float, sample: Sequence[float]) -> Report:
-        """Takes in a sample (a number for each channel, nan where missing) and tells what it showed."""
+    def update_all(self, times: Sequence[float], samples: Array) -> Iterator[Report]:
+        """The same for samples (N, channels) that are there together: their rows are made together."""
+        if self._row is not None:
+            yield from map(self.update, times, samples)
+            return
+        for first in range(0, len(samples), BLOCK):
+            block = samples[first : first + BLOCK]
+            # always as many rows, so that rounding is the same however samples come together
+            padded = np.concatenate([block, np.repeat(block[-1:], BLOCK - len(block), axis=0)])
+            omega = self.omega
+            phi, y = self.form.rows(padded, omega)
+            for i, sample in enumerate(block):
+                if self.omega is not omega:
+                    omega = self.omega
+                    phi, y = self.form.rows(padded, omega)
+                yield self.update(times[first + i], sample, (phi[i], y[i]))
+
+    def update(self, time: float, sample: Sequence[float], rows: tuple[Array, Array] | None = None) -> Report:
+        """Takes in a sample (a number for each channel, nan where missing) and tells what it showed.
+
+        rows: φ and y of the sample, where they are known already.
+        """
         self.ring[self.count % len(self.ring)] = sample
         self.count += 1
         events: list[Event] = []
         error = np.nan
         if self.estimate is not None:
-            phi, y = self._rows(sample)
+            phi, y = self._rows(sample) if rows is None else rows
             surprise = self.estimate.update(phi, y)
             error = surprise**0.5
             if self.newcomer is not None:
@@ -174,6 +205,8 @@ class Tracking:
                 self.suspected = self.count, time
         if self.settling is not None:
             self._settle(time, events)
+        if events:
+            self.past = (*self.past, *events)[-SHOWN:]
         return Report(time, error, self.mode, tuple(events))
 
     def close(self) -> None:

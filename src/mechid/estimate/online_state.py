@@ -31,7 +31,7 @@ ARRAYS = ("omega", "ring", "reset", "excitation", "directions")
 def state(tracking: Tracking) -> dict[str, Any]:
     """All that a tracker knows: arrays, and under "about" what is none, as JSON."""
     form = tracking.form
-    about: dict[str, Any] = {"format": FORMAT, "form": repr(form), "names": [*form.names, *form.nonlinear]}
+    about: dict[str, Any] = {"format": FORMAT, "form": _kind(form)}
     about |= {name: getattr(tracking, name) for name in PLAIN}
     arrays: dict[str, Any] = {name: getattr(tracking, name) for name in ARRAYS}
     arrays["settled"] = np.array(tracking.settled)
@@ -60,12 +60,17 @@ def state(tracking: Tracking) -> dict[str, Any]:
     return {"about": json.dumps(about), **{name: np.array(a) for name, a in arrays.items()}}
 
 
+def _kind(form: Any) -> list[str]:
+    """What tells forms apart."""
+    return [type(form).__name__, *form.names, *form.nonlinear, *form.channels]
+
+
 def restored(tracker: Tracker, given: Mapping[str, Any]) -> Tracking:
     """A running tracker as it was when its `state` was taken."""
     tracking = Tracking(tracker)
     try:
         about = json.loads(str(given["about"]))
-        same = about["format"] == FORMAT and about["form"] == repr(tracker.form)
+        same = about["format"] == FORMAT and about["form"] == _kind(tracker.form)
         if not same or given["ring"].shape != tracking.ring.shape:
             raise MechidError("The state belongs to another form, window or version: start anew.")
         for name in PLAIN:

@@ -17,6 +17,8 @@ SERVO = 3.0
 """Hz, of the position loop that follows the triangle; damping 0.7"""
 RIPPLE, CYCLES = 0.02, 40.0
 """of the velocity: part of it, and cycles a radian; a harmonic drive's kinematic error"""
+TABLE = {"b_in": 76.0, "b_inD": 40.0, "C1": 25.0, "C2": 590.0, "omega_1": 0.0616, "omega_S": 0.1312}
+"""Table 7.1, in N·m, rad and s"""
 LINEAR, NONLINEAR = ("b_in", "b_inD", "C1", "C2"), ("omega_1", "omega_S")
 
 
