@@ -131,6 +131,8 @@ class Tracking:
         self.directions = np.zeros((self.n, self.n))
         self.settling: Settling | None = Settling(0, tracker.least, np.nan)
         self.pending: Pending | None = None
+        self.puzzled = False
+        """told that nothing explains the samples; not told again before something does"""
         self.past: tuple[Event, ...] = ()
         """the last events"""
         self.searches = 0
@@ -236,7 +238,8 @@ class Tracking:
         since, now = self.newcomer, self.count - self.suspected[0]
         assert since is not None
         freedom = since.rows - self.n
-        if freedom < 2 * self.n + 20:
+        # neighbouring residuals may be alike: few of them say little
+        if freedom < 2 * self.n + 20 or now < self.tracker.least // 10:
             return
         limit = self.tracker.threshold**2 * (1.0 + SURE * (2.0 / freedom) ** 0.5)
         if since.square > limit * freedom:
@@ -262,6 +265,7 @@ class Tracking:
             Triangle(triangle[:n, :n], triangle[:n, n], since.square, since.rows), self.form.names, std=1.0
         )
         self._know(found.theta, triangle[:n, :n], triangle[:n, n])
+        self.puzzled = False
         moved = self._moved(before[:n], found.theta, before_std[:n], found.std, self.form.names)
         if moved:
             names = choices(moved)
@@ -272,8 +276,10 @@ class Tracking:
 
     def _restart(self, time: float, events: list[Event]) -> None:
         """Without nonlinear numbers nothing else can explain it."""
-        what = "No values of the parameters explain the samples since then to noise."
-        events.append(Event(self.suspected[1], time, "unexplained", what, False, {}))
+        if not self.puzzled:
+            what = "No values of the parameters explain the samples since then to noise."
+            events.append(Event(self.suspected[1], time, "unexplained", what, False, {}))
+        self.puzzled = True
 
     def _call_search(self, time: float, events: list[Event]) -> None:
         begun, when = self.suspected

@@ -24,7 +24,7 @@ from mechid.files import replacing
 Array = np.ndarray
 
 FORMAT = 1
-PLAIN = ("count", "mode", "searches", "seconds")
+PLAIN = ("count", "mode", "puzzled", "searches", "seconds")
 ARRAYS = ("omega", "ring", "reset", "excitation", "directions")
 
 
