@@ -25,7 +25,7 @@ from mechid.estimate.beside import Answer, Beside, Request, searched
 from mechid.estimate.linear import solve
 from mechid.estimate.linear_form import LinearForm
 from mechid.estimate.online_parts import STARTING, TRACKING, Event, Pending, Report, Settling, excited
-from mechid.estimate.recursive import Accumulated, Forgetting, Recursive
+from mechid.estimate.recursive import Accumulated, Forgetting, Recursive, solved
 from mechid.estimate.separable import checked_bounds, middle
 from mechid.estimate.triangle import Triangle, compress
 
@@ -118,6 +118,8 @@ class Tracking:
         self.noise = None if tracker.noise is None else np.array(tracker.noise, float)
         self.ring = np.full((tracker.window, width), np.nan)
         self.estimate: Recursive | None = None
+        self.calm = np.zeros((self.n + 1, self.n + 1))
+        """the estimate's triangle when innovations were last as they should be"""
         self.newcomer: Accumulated | None = None
         """least squares of what came after a suspicion"""
         self.suspected = (0, 0.0)
@@ -202,9 +204,12 @@ class Tracking:
             if self.newcomer is not None:
                 self.newcomer.update(phi, y)
                 self._watch(time, events)
-            elif surprise > self._alarm and self.settling is None:
-                self.newcomer = Accumulated(self.n, self.estimate.noise)
-                self.suspected = self.count, time
+            elif self.settling is None:
+                if surprise > self._alarm:
+                    self.newcomer = Accumulated(self.n, self.estimate.noise)
+                    self.suspected = self.count, time
+                elif self.count % WATCHED == 0:
+                    self.calm = self.estimate.triangle.copy(order="F")
         if self.settling is not None:
             self._settle(time, events)
         if events:
@@ -249,9 +254,26 @@ class Tracking:
             else:
                 self._restart(time, events)
         elif now % WATCHED == 0 and now >= self.tracker.least:
+            if self._calmed(limit * since.rows):
+                return
             R = since.triangle[: self.n, : self.n]
             if excited(R) >= 0.3 * self.excitation[-1] / self.excitation[0]:
                 self._accept(time, events)
+
+    def _calmed(self, allowed: float) -> bool:
+        """Whether what was known before explains all since the suspicion; it is then known again, with the new."""
+        estimate, since, n = self.estimate, self.newcomer, self.n
+        assert estimate is not None
+        assert since is not None
+        R, d = since.triangle[:n, :n], since.triangle[:n, n]
+        theta = solved(self.calm)
+        if float(np.sum((R @ theta - d) ** 2)) + since.square > allowed:
+            return False
+        estimate.triangle[:] = self.calm
+        estimate.absorb(R, d)
+        estimate.surprise = 1.0
+        self.newcomer = None
+        return True
 
     def _accept(self, time: float, events: list[Event]) -> None:
         """The newcomer's θ takes over."""
@@ -445,6 +467,7 @@ class Tracking:
         self.estimate.know(np.diag(1.0 / self.reset), theta / self.reset)
         self.estimate.absorb(R, d)
         self.estimate.surprise = 1.0
+        self.calm = self.estimate.triangle.copy(order="F")
 
     def _remember(self) -> None:
         """What changes are told against."""

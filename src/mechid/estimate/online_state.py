@@ -25,7 +25,7 @@ Array = np.ndarray
 
 FORMAT = 1
 PLAIN = ("count", "mode", "puzzled", "searches", "seconds")
-ARRAYS = ("omega", "ring", "reset", "excitation", "directions")
+ARRAYS = ("omega", "ring", "reset", "calm", "excitation", "directions")
 
 
 def state(tracking: Tracking) -> dict[str, Any]:

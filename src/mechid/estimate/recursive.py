@@ -165,10 +165,7 @@ class Recursive:
     @property
     def theta(self) -> Array:
         """The estimate."""
-        x = np.zeros(self.n + 1)
-        x[self.n] = -1.0
-        # [R d; 0 1] (θ, −1) = (0, −1)
-        return _solve(self.triangle, x)[: self.n]
+        return solved(self.triangle)
 
     @property
     def covariance(self) -> Array:
@@ -182,6 +179,14 @@ class Recursive:
     def std(self) -> Array:
         """Of each parameter, in its unit."""
         return np.sqrt(np.diag(self.covariance))
+
+
+def solved(triangle: Array) -> Array:
+    """θ of a triangle [R d; 0 1]."""
+    x = np.zeros(len(triangle))
+    # [R d; 0 1] (−θ, 1) = (0, 1)
+    x[-1] = 1.0
+    return -_solve(triangle, x)[:-1]
 
 
 class Accumulated:
