@@ -22,6 +22,8 @@ RIPPLE, CYCLES = 0.02, 40.0
 """of the velocity: part of it, and cycles a radian; a harmonic drive's kinematic error"""
 TABLE = {"b_in": 76.0, "b_inD": 40.0, "C1": 25.0, "C2": 590.0, "omega_1": 0.0616, "omega_S": 0.1312}
 """Table 7.1, in N·m, rad and s"""
+MOVING = 0.03
+"""rad/s of the link, below which the output torque is left out (case 1)"""
 ENCODER = 1e-6
 """rad, std of angles (case 1)"""
 ROUND, SMOOTHED = 0.98, 9
@@ -94,7 +96,8 @@ def joint_stream(truth: dict[str, float], seconds: float, noise: float, delta_S:
     """Case 1: the joint of (3.8) under a servo, as its sensors show it; what is not measured is derived.
 
     Angles carry 1e-6 rad of noise, currents and the output torque `noise`; velocities of both sides and the motor's
-    acceleration are derivatives of polynomials over 9 ms around each sample.
+    acceleration are derivatives of polynomials over 9 ms around each sample. The output torque is left out where
+    the link rests.
     """
     import jax.numpy as jnp
     from scipy.signal import savgol_filter
@@ -133,5 +136,7 @@ def joint_stream(truth: dict[str, float], seconds: float, noise: float, delta_S:
         np.asarray(savgol_filter(x, SMOOTHED, 3, deriv=order, delta=1.0 / RATE))
         for x, order in ((q_in, 1), (q_in, 2), (q_out, 1))
     )
+    # at rest friction holds, and its force is any: the sign in (4.3) does not tell it
+    torque = np.where(np.abs(v_link) < MOVING, np.nan, torque)
     course = {name: np.full(len(t), value) for name, value in truth.items()}
     return Stream(t, np.column_stack([q_in, v_in, a_in, current, q_out, v_link, torque]), course)
