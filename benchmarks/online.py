@@ -3,8 +3,9 @@
     uv run python benchmarks/online.py [updates]      # 1000000 by default; 10000000 takes some minutes
     uv run python benchmarks/online.py mcs            # the integrated algorithm against MCS alone
 
-From truth: the largest error of a linear parameter in its standard deviations, which must not grow. Rounding: how far
-the triangle's solution is from one refined in extended precision, in the same measure. Memory: what the process holds.
+From truth: the largest error of a linear parameter in its standard deviations, which must not grow. Rounding: how
+far the triangle's solution is from one refined in extended precision, in the same measure. Memory: what the process
+holds.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ def stream(updates: int, console: Console) -> None:
         "updates", "µs an update, mean", "median", "99 %", "memory (MB)", "rounding (std)", "from truth (std)"
     )
     told = 10 ** np.arange(4, 12)
-    spent, count, laps = 0.0, 0, []
+    spent, count, before, laps = 0.0, 0, 0, []
     while count < updates:
         first = count % CYCLE
         block = clean[first : first + 1000].copy()
@@ -82,13 +83,13 @@ def stream(updates: int, console: Console) -> None:
         spent += time.perf_counter() - begun
         count += 1000
         if count in told or count == updates:
-            table.add_row(*_row(tracking, count, spent, laps))
-            spent = 0.0
+            table.add_row(*_row(tracking, count, 1e6 * spent / (count - before), laps))
+            spent, before = 0.0, count
     console.print(table)
     console.print("mean: since the row above; median and 99 %: of the last updates")
 
 
-def _row(tracking, count: int, spent: float, laps: list[float]) -> list[str]:
+def _row(tracking, count: int, mean: float, laps: list[float]) -> list[str]:
     known = tracking.estimate
     assert known is not None
     theta, std = known.theta, known.std
@@ -98,11 +99,10 @@ def _row(tracking, count: int, spent: float, laps: list[float]) -> list[str]:
         exact = exact + np.linalg.solve(R.astype(float), (d - R @ exact).astype(float))
     rounding = float(np.max(np.abs(exact - theta) / std))
     truth = float(np.max(np.abs(theta - THETA) / std))
-    since = count - (count // 10 if count > 10_000 else 0)
     laps_us = 1e6 * np.array(laps)
     return [
         f"{count:.0e}",
-        f"{1e6 * spent / since:.1f}",
+        f"{mean:.1f}",
         f"{np.median(laps_us):.1f}",
         f"{np.percentile(laps_us, 99):.1f}",
         f"{held():.1f}",
