@@ -29,8 +29,12 @@ from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError, SimulationError
 from mechid.estimate.experiment import LQR, Condition, Cost, Experiment, Measured, Start, Tracked
 from mechid.estimate.fit import Fit
+from mechid.estimate.joint_form import FrictionForm, JointForm
 from mechid.estimate.measured_motion import Signals
+from mechid.estimate.online import Tracker
+from mechid.estimate.recursive import Forgetting
 from mechid.estimate.regression import explained, regression
+from mechid.estimate.separable import separable
 from mechid.estimate.simulation_error import simulation_error
 from mechid.estimate.solvers.lbfgsb import LBFGSB
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
@@ -72,7 +76,10 @@ __all__ = [
     "Cost",
     "Experiment",
     "Fit",
+    "Forgetting",
+    "FrictionForm",
     "FunctionSensor",
+    "JointForm",
     "LevenbergMarquardt",
     "Log",
     "Measured",
@@ -89,6 +96,7 @@ __all__ = [
     "SteepestDescent",
     "SymbolicMechanism",
     "Tracked",
+    "Tracker",
     "Trajectory",
     "Validation",
     "Variational",
@@ -115,6 +123,7 @@ __all__ = [
     "roll_pitch_yaw",
     "rotation_about",
     "sensitivities",
+    "separable",
     "simulate",
     "simulate_batch",
     "simulation_error",

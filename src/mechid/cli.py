@@ -186,6 +186,34 @@ def fit(
         raise typer.Exit(done.code)
 
 
+@app.command()
+def track(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="what to track and how, TOML")],
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--from", help="a file, - (standard input), tcp:PORT, unix:PATH; default: the file's own, or -"
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="JSON lines; default: standard output")] = None,
+    state: Annotated[
+        Path | None, typer.Option(help="where the state is saved; default: beside --out")
+    ] = None,
+    change: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value, in the place of an entry")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="go on where the saved state stands")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="no live table, no words")] = False,
+) -> None:
+    """Follow the parameters of a joint or mechanism through a stream of samples; tell what changes, and when."""
+    from mechid.jobs.track import run_track
+    from mechid.jobs.track_file import read_track
+    from mechid.report.screen import screen
+
+    asked = read_track(file, change or [])
+    run_track(asked, screen(quiet=True), source=source, out=out, kept=state, resume=resume, quiet=quiet)
+
+
 def main() -> None:
     """Run the command: user errors are one sentence and exit code 2, never a traceback."""
     from mechid.compile import enable_compilation_cache, enable_float64

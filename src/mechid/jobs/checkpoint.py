@@ -82,8 +82,8 @@ def remove_checkpoint(path: Path) -> None:
 
 
 def set_aside(path: Path) -> Path | None:
-    """Rename the checkpoint of an earlier run, where there is one, so that a new run does not replace it."""
-    kept = path.with_name("checkpoint-before.json")
+    """Rename the checkpoint or state of an earlier run, if there is one, so that a new run does not replace it."""
+    kept = path.with_name(f"{path.stem}-before{path.suffix}")
     try:
         path.replace(kept)
     except FileNotFoundError:

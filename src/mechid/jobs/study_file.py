@@ -119,8 +119,8 @@ def read_study(path: Path, changes: Sequence[str] = ()) -> Study:
         root.table(KEYS, needs=("stepper",))
         regression["stepper"] = stepper
     solver = _solver(root.get("solver"))
-    model, mechanism = _mechanism(root)
-    free = _limited(root.get("limit"), _parameters(given["parameters"], mechanism))
+    model, mechanism = read_mechanism_entry(root)
+    free = _limited(root.get("limit"), read_parameters(given["parameters"], mechanism))
     logs = given["log"].tables()
     read = [read_experiment(entry, mechanism, path.parent) for entry in logs]
     if not logs:
@@ -215,7 +215,7 @@ def _segments(entry: Entry | None, solver: Entry | None) -> int:
     return int(count)
 
 
-def _mechanism(root: Entry) -> tuple[Path, System]:
+def read_mechanism_entry(root: Entry) -> tuple[Path, System]:
     entry = root["model"]
     actuators = root.get("actuators")
     inputs = "torque" if actuators is None else actuators.text(ACTUATORS, "kind of actuators")
@@ -284,7 +284,7 @@ def _solver(entry: Entry | None) -> Any:
 # What is free
 
 
-def _parameters(entry: Entry, mechanism: System) -> Parameters:
+def read_parameters(entry: Entry, mechanism: System) -> Parameters:
     free = Parameters(mechanism)
     for key, e in entry.table().items():
         if key == "inertia":

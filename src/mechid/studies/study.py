@@ -28,6 +28,7 @@ STUDIES = {
     "steppers": "every stepper on every small mechanism: one motion, observed orders of convergence",
     "pendulum": "friction of a hinge, viscous, dry, Stribeck: five releases as in the paper; a driven pendulum",
     "arm-regression": "a real Stäubli TX40: base parameters and friction by regression, beside the published",
+    "joint-friction": "a robot joint that watches its own friction: what jumps is told; a real KUKA KR300",
     "mass-spring": "a mass on a spring in symbols: its weight alone tells c/m and k/m, a known force all three",
     "cart-pendulum": "a pendulum on a cart in symbols: every order of BDF, through the upright, missing samples",
     "drift": "energy and loop drift beside explicit Euler and RK4: why a variational integrator",

@@ -1,0 +1,488 @@
+"""`Tracker`: numbers of a form followed through a stream, linear and nonlinear (da Silva et al. 2007, Section 6).
+
+    tracking = Tracker(FrictionForm(), {"omega_1": (0.01, 1), "omega_S": (0.01, 2)}).start()
+    for time, sample in stream:
+        report = tracking.update(time, sample)          # constant time and memory
+
+Starting: samples are collected in a moving window; once φ has full rank (singular values) ω and θ are estimated
+together, on growing windows, until two estimates agree and residuals are noise. Normal: θ by recursive least
+squares. When innovations exceed δ, a second least squares begins that knows only what comes after. If some θ
+explains that to noise, the linear parameters have changed, and it takes over. If none does, ω has changed, and it
+alone calls for the space-wide search: beside the stream, which goes on with the old ω until the result is swapped
+in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mechid.errors import MechidError, choices
+from mechid.estimate.beside import Answer, Beside, Request, searched
+from mechid.estimate.linear import solve
+from mechid.estimate.linear_form import LinearForm
+from mechid.estimate.online_parts import STARTING, TRACKING, Event, Pending, Report, Settling, excited
+from mechid.estimate.recursive import Accumulated, Forgetting, Recursive, solved
+from mechid.estimate.separable import checked_bounds, middle
+from mechid.estimate.triangle import Triangle, compress
+
+Array = np.ndarray
+
+WATCHED = 64
+"""samples between two looks at how well the time since a change is excited"""
+SHOWN = 5
+"""events that are kept"""
+BLOCK = 64
+"""samples whose rows are made together"""
+ROUNDING = 1e-6
+"""part of what an output measures that counts as its noise at least"""
+SURE = 4.0
+"""standard deviations by which a number has to move to count as moved"""
+
+
+@dataclass(frozen=True)
+class Tracker:
+    """How a stream is followed."""
+
+    form: LinearForm
+    bounds: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    """(low, high) of each nonlinear number; infinite ones allowed"""
+    noise: Sequence[float] | None = None
+    """std of each output, in its unit; estimated from the start's residuals where it is not given"""
+    forgetting: Forgetting = field(default_factory=Forgetting)
+    window: int = 4000
+    """samples of which a batch holds at most"""
+    least: int = 500
+    """samples of which a batch holds at least, and by which it grows"""
+    rank_tolerance: float = 1e-3
+    """smallest singular value of φ, columns of length one, by the largest, that counts as full rank"""
+    agreement: float = 0.02
+    """δ_Θ: part of themselves by which two estimates in a row may differ"""
+    precision: float = 0.003
+    """std of ω, as a part of itself, that is waited for while the window is not full"""
+    threshold: float = 1.5
+    """δ: root mean square of residuals, in units of the noise, that counts as explained"""
+    criterion: str = "squares"
+    """of the search: squares (5.3) or norm (5.4)"""
+    delay: int | None = None
+    """samples after which a search's result is swapped in, however long it took; None: when it is ready"""
+    beside: bool = True
+    """searches run in a process of their own; else the stream waits"""
+
+    def __post_init__(self) -> None:
+        checked_bounds(self.form, self.bounds)
+        for name, least in (("window", 10), ("least", 2)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise MechidError(f"{name} of a tracker must be a whole number ≥ {least}, not {value!r}.")
+        if self.least > self.window:
+            raise MechidError(f"A window of {self.window} samples holds less than the least, {self.least}.")
+        for name in ("rank_tolerance", "agreement", "precision", "threshold"):
+            value = getattr(self, name)
+            if not isinstance(value, int | float) or not 0.0 < value < np.inf:
+                raise MechidError(f"{name} of a tracker must be a positive number, not {value!r}.")
+        if self.noise is not None and len(self.noise) != len(self.form.outputs):
+            raise MechidError(
+                f"The noise of {choices(self.form.outputs)} takes {len(self.form.outputs)} numbers, "
+                f"not {len(self.noise)}."
+            )
+        if self.delay is not None and (not isinstance(self.delay, int) or self.delay < 0):
+            raise MechidError(f"delay of a tracker must be a whole number of samples, not {self.delay!r}.")
+
+    def start(self) -> Tracking:
+        """A tracker before its first sample."""
+        return Tracking(self)
+
+    def resume(self, state: Mapping[str, Any]) -> Tracking:
+        """A tracker where another one's `state()` stood."""
+        from mechid.estimate.online_state import restored
+
+        return restored(self, state)
+
+
+class Tracking:
+    """A running tracker. All that changes is in the attributes that `online_state.state` lists."""
+
+    def __init__(self, tracker: Tracker) -> None:
+        self.tracker, self.form = tracker, tracker.form
+        low, high = checked_bounds(tracker.form, tracker.bounds)
+        self.bounds = {name: (float(low[i]), float(high[i])) for i, name in enumerate(tracker.form.nonlinear)}
+        self.n, self.k = len(tracker.form.names), len(tracker.form.nonlinear)
+        width = len(tracker.form.channels)
+        self.count = 0
+        self.mode = STARTING
+        self.omega = np.array([middle(*pair) for pair in self.bounds.values()])
+        self.noise = None if tracker.noise is None else np.array(tracker.noise, float)
+        self.ring = np.full((tracker.window, width), np.nan)
+        self.estimate: Recursive | None = None
+        self.calm = np.zeros((self.n + 1, self.n + 1))
+        """the estimate's triangle when innovations were last as they should be"""
+        self.newcomer: Accumulated | None = None
+        """least squares of what came after a suspicion"""
+        self.suspected = (0, 0.0)
+        """number and time of the sample at which it began"""
+        self.reset = np.ones(self.n)
+        """std of θ to which surprises forget"""
+        self.settled = np.zeros(self.n + self.k), np.zeros(self.n + self.k)
+        """what changes are told against: θ and ω as they settled last, and their std"""
+        self.excitation = np.zeros(self.n)
+        """singular values of φ at the start, columns of length one"""
+        self.directions = np.zeros((self.n, self.n))
+        self.settling: Settling | None = Settling(0, tracker.least, np.nan)
+        self.pending: Pending | None = None
+        self.puzzled = False
+        """told that nothing explains the samples; not told again before something does"""
+        self.past: tuple[Event, ...] = ()
+        """the last events"""
+        self.searches = 0
+        self.seconds = 0.0
+        """spent in searches"""
+        self._worker: Beside | None = None
+        self._answer: Answer | None = None
+        self._row = getattr(tracker.form, "row", None)
+        self._alarm = tracker.forgetting.alarm
+
+    # -- what is known -------------------------------------------------------------------------------------
+
+    @property
+    def theta(self) -> Array:
+        """The linear numbers; nan before the start is over."""
+        return np.full(self.n, np.nan) if self.estimate is None else self.estimate.theta
+
+    @property
+    def std(self) -> Array:
+        """Of the linear numbers, with ω as it is."""
+        return np.full(self.n, np.nan) if self.estimate is None else self.estimate.std
+
+    @property
+    def values(self) -> dict[str, float]:
+        """All numbers by name."""
+        omega = self.omega if self.estimate is not None else np.full(self.k, np.nan)
+        both = np.append(self.theta, omega)
+        return dict(zip((*self.form.names, *self.form.nonlinear), both.tolist(), strict=True))
+
+    @property
+    def single(self) -> bool:
+        """Whether the form makes the rows of one sample fast enough to be asked for one."""
+        return self._row is not None
+
+    # -- a sample ------------------------------------------------------------------------------------------
+
+    def update_all(self, times: Sequence[float], samples: Array) -> Iterator[Report]:
+        """The same for samples (N, channels) that are there together: their rows are made together."""
+        if self._row is not None:
+            yield from map(self.update, times, samples)
+            return
+        for first in range(0, len(samples), BLOCK):
+            block = samples[first : first + BLOCK]
+            # always as many rows, so that rounding is the same however samples come together
+            padded = np.concatenate([block, np.repeat(block[-1:], BLOCK - len(block), axis=0)])
+            omega = self.omega
+            phi, y = self.form.rows(padded, omega)
+            for i, sample in enumerate(block):
+                if self.omega is not omega:
+                    omega = self.omega
+                    phi, y = self.form.rows(padded, omega)
+                yield self.update(times[first + i], sample, (phi[i], y[i]))
+
+    def update(self, time: float, sample: Sequence[float], rows: tuple[Array, Array] | None = None) -> Report:
+        """Takes in a sample (a number for each channel, nan where missing) and tells what it showed.
+
+        rows: φ and y of the sample, where they are known already.
+        """
+        self.ring[self.count % len(self.ring)] = sample
+        self.count += 1
+        events: list[Event] = []
+        error = np.nan
+        if self.estimate is not None:
+            phi, y = self._rows(sample) if rows is None else rows
+            surprise = self.estimate.update(phi, y)
+            error = surprise**0.5
+            if self.newcomer is not None:
+                self.newcomer.update(phi, y)
+                self._watch(time, events)
+            elif self.settling is None:
+                if surprise > self._alarm:
+                    self.newcomer = Accumulated(self.n, self.estimate.noise)
+                    self.suspected = self.count, time
+                elif self.count % WATCHED == 0:
+                    self.calm = self.estimate.triangle.copy(order="F")
+        if self.settling is not None:
+            self._settle(time, events)
+        if events:
+            self.past = (*self.past, *events)[-SHOWN:]
+        return Report(time, error, self.mode, tuple(events))
+
+    def close(self) -> None:
+        """Ends the process that searches, if there is one."""
+        if self._worker is not None:
+            self._worker.close()
+            self._worker = None
+
+    def _rows(self, sample: Sequence[float]) -> tuple[Array, Array]:
+        if self._row is not None:
+            return self._row(sample, self.omega)
+        phi, y = self.form.rows(np.array([sample], float), self.omega)
+        return phi[0], y[0]
+
+    def recent(self, since: int) -> Array:
+        """The samples from number `since` on, as far back as the window reaches."""
+        held = min(self.count - since, len(self.ring), self.count)
+        last = self.count % len(self.ring)
+        if held <= last:
+            return self.ring[last - held : last].copy()
+        return np.concatenate([self.ring[last - held :], self.ring[:last]])
+
+    # -- what a suspicion turns out to be ------------------------------------------------------------------
+
+    def _watch(self, time: float, events: list[Event]) -> None:
+        """Decides whether some θ explains what came since the suspicion."""
+        since, now = self.newcomer, self.count - self.suspected[0]
+        assert since is not None
+        freedom = since.rows - self.n
+        # neighbouring residuals may be alike: few of them say little
+        if freedom < 2 * self.n + 20 or now < self.tracker.least // 10:
+            return
+        limit = self.tracker.threshold**2 * (1.0 + SURE * (2.0 / freedom) ** 0.5)
+        if since.square > limit * freedom:
+            self.newcomer = None
+            if self.k:
+                self._call_search(time, events)
+            else:
+                self._restart(time, events)
+        elif now % WATCHED == 0 and now >= self.tracker.least:
+            if self._calmed(limit * since.rows):
+                return
+            R = since.triangle[: self.n, : self.n]
+            if excited(R) >= 0.3 * self.excitation[-1] / self.excitation[0]:
+                self._accept(time, events)
+
+    def _calmed(self, allowed: float) -> bool:
+        """Whether what was known before explains all since the suspicion; it is then known again, with the new."""
+        estimate, since, n = self.estimate, self.newcomer, self.n
+        assert estimate is not None
+        assert since is not None
+        R, d = since.triangle[:n, :n], since.triangle[:n, n]
+        theta = solved(self.calm)
+        if float(np.sum((R @ theta - d) ** 2)) + since.square > allowed:
+            return False
+        estimate.triangle[:] = self.calm
+        estimate.absorb(R, d)
+        estimate.surprise = 1.0
+        self.newcomer = None
+        return True
+
+    def _accept(self, time: float, events: list[Event]) -> None:
+        """The newcomer's θ takes over."""
+        estimate, since = self.estimate, self.newcomer
+        assert estimate is not None
+        assert since is not None
+        before, before_std = self.settled
+        triangle = since.triangle
+        n = self.n
+        found = solve(
+            Triangle(triangle[:n, :n], triangle[:n, n], since.square, since.rows), self.form.names, std=1.0
+        )
+        self._know(found.theta, triangle[:n, :n], triangle[:n, n])
+        self.puzzled = False
+        moved = self._moved(before[:n], found.theta, before_std[:n], found.std, self.form.names)
+        if moved:
+            names = choices(moved)
+            what = f"The linear parameters have changed ({names}); no search was needed."
+            events.append(Event(self.suspected[1], time, "changed", what, False, moved))
+        self.newcomer = None
+        self._remember()
+
+    def _restart(self, time: float, events: list[Event]) -> None:
+        """Without nonlinear numbers nothing else can explain it."""
+        if not self.puzzled:
+            what = "No values of the parameters explain the samples since then to noise."
+            events.append(Event(self.suspected[1], time, "unexplained", what, False, {}))
+        self.puzzled = True
+
+    def _call_search(self, time: float, events: list[Event]) -> None:
+        begun, when = self.suspected
+        what = (
+            f"Residuals exceed δ and no linear parameters explain them: {choices(self.form.nonlinear)} "
+            "are searched for."
+        )
+        events.append(Event(when, time, "search", what, True, {}))
+        self.settling = Settling(begun, max(self.count, begun + self.tracker.least), when, self.settled)
+
+    # -- finding ω -----------------------------------------------------------------------------------------
+
+    def _settle(self, time: float, events: list[Event]) -> None:
+        """Searches on growing windows until two estimates agree."""
+        settling = self.settling
+        assert settling is not None
+        if np.isnan(settling.time):
+            settling.time = time
+        if self.pending is None and self.count >= settling.next:
+            self._begin_search(settling)
+        if self.pending is not None:
+            answer = self._ready(self.pending)
+            if answer is not None:
+                self._take(answer, self.pending, settling, time, events)
+
+    def _begin_search(self, settling: Settling) -> None:
+        samples = self.recent(settling.since)
+        if settling.before is None and not self._full_rank(samples):
+            settling.next = self.count + self.tracker.least
+            return
+        start = None if settling.last is None else settling.last[self.n :]
+        solver = "mcs" if self.k and (start is None or settling.confirm) else "local"
+        request = Request(self.form, samples, self.bounds, self.noise, solver, start, self.tracker.criterion)
+        self.pending = Pending(request, self.count)
+        self.ask()
+
+    def ask(self) -> None:
+        """Begins the search that is pending."""
+        assert self.pending is not None
+        if self.tracker.beside and self.k:
+            self._worker = self._worker or Beside()
+            self._worker.ask(self.pending.request)
+        else:
+            self._answer = searched(self.pending.request)
+
+    def _full_rank(self, samples: Array) -> bool:
+        """(4) of the paper: singular values of φ."""
+        phi, y = self.form.rows(samples, self.omega)
+        if np.count_nonzero(np.isfinite(y)) <= self.n:
+            return False
+        found = solve(
+            compress(np.nan_to_num(phi), np.where(np.isfinite(phi).all(-1), y, np.nan)), self.form.names
+        )
+        self.excitation, self.directions = found.excitation, found.directions
+        return bool(found.excitation[-1] >= self.tracker.rank_tolerance * found.excitation[0])
+
+    def _ready(self, pending: Pending) -> Answer | None:
+        """The answer, when it is there and due."""
+        delay = self.tracker.delay
+        if delay is not None and self.count < pending.called + delay:
+            return None
+        if self._answer is not None:
+            answer, self._answer = self._answer, None
+            return answer
+        assert self._worker is not None
+        return self._worker.answer(wait=delay is not None)
+
+    def _take(
+        self, answer: Answer, pending: Pending, settling: Settling, time: float, events: list[Event]
+    ) -> None:
+        """Uses the result of a search, and decides whether another one follows."""
+        self.pending = None
+        self.searches += 1
+        self.seconds += answer.seconds
+        settling.searches += 1
+        settling.next = self._longer(pending, settling)
+        if answer.fault:
+            events.append(Event(time, time, "fault", answer.fault, True, {}))
+            self.close()
+            return
+        found = np.append(answer.theta, answer.omega)
+        explained = answer.misfit <= self.tracker.threshold
+        if settling.before is not None and not explained:
+            # what came before the search belongs to another time
+            settling.since, settling.last, settling.confirm = pending.called, None, False
+            settling.next = max(self.count, pending.called + self.tracker.least)
+            return
+        agreed = explained and settling.last is not None and self._agree(found, settling.last, answer.std)
+        agreed = agreed and (
+            len(pending.request.samples) == len(self.ring) or self._precise(found, answer.std)
+        )
+        settling.last = found if explained else None
+        if settling.before is not None:
+            self._swap(answer, settling.since)
+        if agreed and (settling.confirm or not self.k):
+            self._settled(answer, settling, time, events)
+            return
+        settling.confirm = agreed
+        if agreed:
+            settling.next = self.count
+
+    def _longer(self, pending: Pending, settling: Settling) -> int:
+        """Number of the sample at which the window is half as long again, or new by that much."""
+        held = len(pending.request.samples)
+        grown = settling.since + min(held + max(held // 2, self.tracker.least), len(self.ring))
+        return max(self.count, grown, pending.called + self.tracker.least)
+
+    def _precise(self, found: Array, std: Array) -> bool:
+        return bool(np.all(std[self.n :] <= self.tracker.precision * np.abs(found[self.n :])))
+
+    def _agree(self, found: Array, last: Array, std: Array) -> bool:
+        size = self.tracker.agreement * np.maximum(np.abs(found), np.abs(last))
+        return bool(np.all(np.isfinite(std)) and np.all(np.abs(found - last) <= np.maximum(size, 2.0 * std)))
+
+    def _settled(self, answer: Answer, settling: Settling, time: float, events: list[Event]) -> None:
+        self.settling = None
+        found = np.append(answer.theta, answer.omega)
+        if settling.before is None:
+            self.noise = self._noise_of(answer)
+            self.reset = np.maximum(np.abs(answer.theta), 10.0 * answer.std[: self.n])
+            self._swap(answer, 0)
+            self.mode = TRACKING
+            self._full_rank(self.recent(0))
+            events.append(Event(time, time, "started", self._started(), bool(self.k), {}))
+        else:
+            before, std = settling.before
+            names = (*self.form.names, *self.form.nonlinear)
+            moved = self._moved(before, found, std, answer.std, names)
+            if moved:
+                what = f"{choices(moved)} have changed; {settling.searches} searches found them."
+                events.append(Event(settling.time, time, "changed", what, True, moved))
+        self.settled = found, answer.std
+
+    def _started(self) -> str:
+        weakest = self.form.names[int(np.argmax(np.abs(self.directions[:, -1])))]
+        ratio = self.excitation[-1] / self.excitation[0]
+        return (
+            f"φ has full rank; its weakest singular value, {ratio:.2g} of the largest, is that of {weakest}."
+        )
+
+    # -- swapping ------------------------------------------------------------------------------------------
+
+    def _swap(self, answer: Answer, since: int) -> None:
+        """ω as found, and θ from the samples that ω explains."""
+        self.omega = answer.omega.copy()
+        noise = self._noise_of(answer)
+        phi, y = self.form.rows(self.recent(since), self.omega)
+        y = np.where(np.isfinite(phi).all(-1), y / noise, np.nan)
+        t = compress(np.nan_to_num(phi / noise[:, None]), y)
+        self._know(answer.theta, t.R, t.d, noise)
+
+    def _noise_of(self, answer: Answer) -> Array:
+        """As given, or of the start's residuals, but not so small that rounding would count as noise."""
+        if self.noise is not None:
+            return self.noise
+        _, y = self.form.rows(self.recent(0), answer.omega)
+        return np.maximum(answer.noise, ROUNDING * np.sqrt(np.nanmean(y**2, axis=0)))
+
+    def _know(self, theta: Array, R: Array, d: Array, noise: Array | None = None) -> None:
+        if self.estimate is None:
+            assert noise is not None
+            self.estimate = Recursive(theta, self.reset, noise, self.tracker.forgetting, reset=self.reset)
+        self.estimate.know(np.diag(1.0 / self.reset), theta / self.reset)
+        self.estimate.absorb(R, d)
+        self.estimate.surprise = 1.0
+        self.calm = self.estimate.triangle.copy(order="F")
+
+    def _remember(self) -> None:
+        """What changes are told against."""
+        assert self.estimate is not None
+        std = self.estimate.std
+        self.settled = (
+            np.append(self.theta, self.omega),
+            np.append(std, self.settled[1][self.n :]),
+        )
+
+    def _moved(
+        self, before: Array, after: Array, std_before: Array, std_after: Array, names: Sequence[str]
+    ) -> dict[str, tuple[float, float]]:
+        """The numbers that differ for certain, and by more than δ_Θ."""
+        std = np.hypot(std_before, std_after)
+        change = np.abs(after - before)
+        large = change > np.maximum(SURE * std, self.tracker.agreement * np.abs(before))
+        return {name: (float(before[i]), float(after[i])) for i, name in enumerate(names) if large[i]}

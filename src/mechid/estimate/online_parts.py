@@ -1,0 +1,78 @@
+"""What a running `Tracker` tells (events, reports) and keeps about searches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from mechid.estimate.beside import Request
+
+Array = np.ndarray
+
+STARTING, TRACKING = "starting", "tracking"
+
+
+class Event(NamedTuple):
+    """Something that happened in a stream."""
+
+    time: float
+    """s, when it happened, as far as it can be told"""
+    told: float
+    """s, when it was certain"""
+    kind: str
+    """started, search, changed, unexplained or fault"""
+    what: str
+    """a sentence"""
+    mcs: bool
+    """whether the space-wide search ran for it"""
+    changed: dict[str, tuple[float, float]]
+    """numbers that moved: from, to"""
+
+
+class Report(NamedTuple):
+    """What one sample told."""
+
+    time: float
+    error: float
+    """N_err: root mean square of the last innovations in units of the noise; nan while starting"""
+    mode: str
+    events: tuple[Event, ...]
+
+
+@dataclass
+class Settling:
+    """ω being found: estimates on growing windows until two agree."""
+
+    since: int
+    """number of the first sample that counts"""
+    next: int
+    """number of the sample at which to search next"""
+    time: float
+    """s, when it began"""
+    before: tuple[Array, Array] | None = None
+    """θ, ω and their std before; None at the start"""
+    last: Array | None = None
+    """the last estimate of θ and ω, if it explains its window"""
+    confirm: bool = False
+    """two local estimates agree: a space-wide search is to say the same"""
+    searches: int = 0
+
+
+@dataclass
+class Pending:
+    """A search under way."""
+
+    request: Request
+    called: int
+    """number of the sample that called for it"""
+
+
+def excited(R: Array) -> float:
+    """Smallest singular value of a triangle by the largest, columns of length one."""
+    size = np.linalg.norm(R, axis=0)
+    if not np.all(size > 0.0):
+        return 0.0
+    s = np.linalg.svd(R / size, compute_uv=False)
+    return float(s[-1] / s[0])

@@ -1,0 +1,149 @@
+"""A stream whose numbers jump: what is told, when, and that a tracker that was saved goes on bit by bit."""
+
+import dataclasses
+import functools
+
+import numpy as np
+import pytest
+
+from mechid.errors import MechidError
+from mechid.estimate.joint_form import FrictionForm, JointForm
+from mechid.estimate.online import Event, Tracker, Tracking
+from mechid.estimate.online_state import load_state, save_state, state
+from mechid.studies.joint_friction_streams import Stream, friction_stream
+
+TRUTH = {"b_in": 76.0, "b_inD": 40.0, "C1": 25.0, "C2": 590.0, "omega_1": 0.0616, "omega_S": 0.1312}
+BOUNDS = {"omega_1": (0.005, 1.0), "omega_S": (0.01, 2.0)}
+TRACKER = Tracker(FrictionForm(), BOUNDS, delay=200, beside=False)
+
+
+@functools.cache
+def stream() -> Stream:
+    return friction_stream(TRUTH, 15.0, 0.05, (6.0, 10.0), 1.0, 0)
+
+
+def follow(tracking: Tracking, samples: np.ndarray, first: int = 0) -> list[Event]:
+    events = []
+    for i in range(first, len(samples)):
+        events += tracking.update(i * 1e-3, samples[i]).events
+    return events
+
+
+@functools.cache
+def followed() -> tuple[list[Event], list[dict[str, float]]]:
+    """All events, and the values before each jump and at the end."""
+    tracking, events, values = TRACKER.start(), [], []
+    samples = stream().samples
+    for a, b in ((0, 6000), (6000, 10000), (10000, 15000)):
+        events += follow(tracking, samples[:b], a)
+        values.append(tracking.values)
+    return events, values
+
+
+def test_linear_numbers_jump_without_and_nonlinear_ones_with_a_search() -> None:
+    events, _ = followed()
+    kinds = [(e.kind, e.mcs) for e in events]
+    assert kinds == [("started", True), ("changed", False), ("search", True), ("changed", True)]
+    started, linear, search, nonlinear = events
+    assert started.time < 3.0
+    assert linear.time == pytest.approx(6.0, abs=0.05)
+    assert set(linear.changed) == {"b_in", "b_inD", "C1", "C2"}
+    assert linear.changed["b_inD"] == pytest.approx((40.0, 60.0), rel=0.01)
+    assert search.time == pytest.approx(10.0, abs=0.05)
+    assert {"omega_1", "omega_S"} <= set(nonlinear.changed)
+    assert nonlinear.changed["omega_S"] == pytest.approx((0.1312, 0.15744), rel=0.01)
+
+
+def test_values_between_the_jumps() -> None:
+    _, values = followed()
+    for found, i in zip(values, (5999, 9999, 14999), strict=True):
+        for name, course in stream().truth.items():
+            assert found[name] == pytest.approx(course[i], rel=0.03 if name.startswith("omega") else 0.02)
+
+
+@pytest.mark.parametrize("cut", [300, 1234, 6020, 6900, 10300, 11150, 12000])
+def test_a_saved_tracker_goes_on_bit_by_bit(cut: int, tmp_path) -> None:
+    """Cuts lie before the start, in a search, in a suspicion, while ω settles, in quiet times."""
+    samples = stream().samples[: cut + 1500]
+    whole = TRACKER.start()
+    follow(whole, samples[:cut])
+    save_state(state(whole), tmp_path / "state.npz")
+    again = TRACKER.resume(load_state(tmp_path / "state.npz"))
+    assert follow(again, samples, cut) == follow(whole, samples, cut)
+    one, other = state(again), state(whole)
+    assert one.keys() == other.keys()
+    # seconds are told by a clock
+    assert all(np.array_equal(one[key], other[key], equal_nan=True) for key in one if key != "about")
+
+
+def test_searches_beside_the_stream_find_the_same() -> None:
+    samples = stream().samples[:3000]
+    here, beside = TRACKER.start(), dataclasses.replace(TRACKER, beside=True).start()
+    try:
+        assert follow(beside, samples) == follow(here, samples)
+        assert beside.values == here.values
+        assert np.isfinite(beside.omega).all()
+    finally:
+        beside.close()
+
+
+def test_missing_samples_and_rest() -> None:
+    """A tenth of all samples lacks something; then the joint rests, and nothing is lost."""
+    samples = stream().samples[:6000].copy()
+    rng = np.random.default_rng(0)
+    samples[rng.random(6000) < 0.1, 2] = np.nan
+    samples[rng.random(6000) < 0.01] = np.nan
+    tracking = TRACKER.start()
+    follow(tracking, samples)
+    moving, std = tracking.values, tracking.std
+    rest = np.column_stack([np.full(8000, 0.1), np.zeros(8000), 4.0 + 0.05 * rng.normal(size=8000)])
+    assert follow(tracking, rest) == []
+    for name, before, spread in zip(FrictionForm.names, moving.values(), std, strict=False):
+        assert tracking.values[name] == pytest.approx(before, abs=6.0 * spread)
+    assert tracking.std == pytest.approx(std, rel=0.3)
+
+
+def test_a_form_without_nonlinear_numbers() -> None:
+    class Line:
+        names, units, nonlinear = ("offset", "slope"), ("N", "N/m"), ()
+        outputs, channels = ("force",), ("place", "force")
+
+        def rows(self, samples: np.ndarray, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            return np.stack([np.ones(len(samples)), samples[:, 0]], axis=1)[:, None], samples[:, 1:]
+
+    rng = np.random.default_rng(0)
+    x = np.sin(0.01 * np.arange(6000))
+    force = 2.0 + np.where(np.arange(6000) < 3000, 5.0, 7.0) * x + 0.01 * rng.normal(size=6000)
+    tracking = Tracker(Line(), least=200, window=1000).start()
+    events = follow(tracking, np.column_stack([x, force]))
+    assert [e.kind for e in events] == ["started", "changed"]
+    assert not events[1].mcs
+    assert events[1].time == pytest.approx(3.0, abs=0.1)
+    assert tracking.values == pytest.approx({"offset": 2.0, "slope": 7.0}, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"least": 5000}, "A window of 4000 samples holds less than the least, 5000."),
+        ({"window": 0}, "window of a tracker must be a whole number ≥ 10, not 0."),
+        ({"threshold": -1.0}, "threshold of a tracker must be a positive number, not -1.0."),
+        ({"noise": (1.0, 2.0)}, "The noise of T_d_in takes 1 numbers, not 2."),
+        ({"delay": -1}, "delay of a tracker must be a whole number of samples, not -1."),
+        ({"bounds": {}}, "Bounds are needed of omega_1, omega_S."),
+    ],
+)
+def test_mistakes(change: dict, told: str) -> None:
+    with pytest.raises(MechidError) as error:
+        dataclasses.replace(TRACKER, **change)
+    assert str(error.value) == told
+
+
+def test_a_state_of_another_tracker_is_refused(tmp_path) -> None:
+    given = state(TRACKER.start())
+    other = Tracker(JointForm(), BOUNDS, delay=200, beside=False)
+    with pytest.raises(MechidError, match="belongs to another form"):
+        other.resume(given)
+    (tmp_path / "no.npz").write_text("hello")
+    with pytest.raises(MechidError, match="is no state of a tracker"):
+        load_state(tmp_path / "no.npz")
