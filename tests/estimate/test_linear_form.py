@@ -255,7 +255,7 @@ def test_widths_of_friction_may_be_searched_for_from_outside():
         MechanismForm(free, nonlinear=("theta.coulomb",))
 
 
-def test_loops_and_contacts_are_refused():
+def test_contacts_are_refused():
     m = Mechanism().body("rod", mass=1.0).revolute("hinge", "world", "rod").stops("hinge", lower=-1.0)
     with pytest.raises(MechidError, match="pushes only where"):
         MechanismForm(freed(m, ["rod.mass"]))

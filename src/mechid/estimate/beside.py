@@ -1,6 +1,6 @@
 """`Beside`: separable estimations in a process of their own, so that a stream need not wait for them.
 
-The worker is `python -m mechid.estimate.beside`: it reads pickled requests from its input until that is closed, and
+The worker runs `serve`: it reads pickled requests from its input until that is closed, and
 writes pickled answers. Only this package talks to it, through a pipe that nobody else can open.
 """
 
@@ -79,7 +79,7 @@ class Beside:
     def __init__(self) -> None:
         quiet = {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "mechid.estimate.beside"],
+            [sys.executable, "-c", "from mechid.estimate.beside import serve; serve()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **quiet},
@@ -144,7 +144,8 @@ def _read(stream: IO[bytes]) -> Any:
     return pickle.loads(stream.read(struct.unpack("<Q", head)[0]))
 
 
-def _serve() -> None:
+def serve() -> None:
+    """What the worker does until its input ends."""
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     # what a library prints must not get between the answers
     sys.stdout = sys.stderr
@@ -154,10 +155,3 @@ def _serve() -> None:
         except EOFError:
             return
         _write(sink, searched(request))
-
-
-if __name__ == "__main__":
-    # requests name classes of the imported module, not of this script
-    from mechid.estimate import beside
-
-    beside._serve()

@@ -4,7 +4,8 @@
 
 with a row for each coordinate that is free to move. For mechanisms of parts φ comes in closed form from
 `tree_regressor` and from the laws of the elements, in NumPy; for others as derivatives of the balance of forces.
-What couplings tie is taken out: rows are those of the independent coordinates, with what they take along.
+What couplings tie or loops close is taken out: rows are those of the independent coordinates, with what they take
+along.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import numpy as np
 from mechid.compile import jit
 from mechid.dynamics.model import float_leaves, with_float_leaves
 from mechid.errors import MechidError
+from mechid.estimate.closed_motion import ClosedMotion
 from mechid.estimate.linear_numbers import LinearNumbers, linear_numbers
 from mechid.estimate.tree_regressor import CHUNK, bodies_columns
 from mechid.model.mechanism import Mechanism
@@ -80,10 +82,18 @@ class MechanismForm:
     """The balance of forces of any mechanism, linear in what is free of it.
 
     Samples hold the time, then position, rate and acceleration of each independent coordinate, then inputs. ω are
-    numbers that shape a friction law, if parameters are named `nonlinear`.
+    numbers that shape a friction law, if parameters are named `nonlinear`. Where loops are closed the independent
+    coordinates are some of those that are `measured`, and loops close `near` the coordinates given.
     """
 
-    def __init__(self, free: Parameters, *, nonlinear: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        free: Parameters,
+        *,
+        nonlinear: Sequence[str] = (),
+        measured: Sequence[str] = (),
+        near: Array | None = None,
+    ) -> None:
         self.free = free
         self.numbers: LinearNumbers = linear_numbers(free, nonlinear)
         m = self.mechanism = free.mechanism
@@ -96,7 +106,10 @@ class MechanismForm:
         if not self.names:
             raise MechidError("Nothing is free: a regression needs at least one parameter.")
         tied = {c.coordinate for c in m.couplings}
-        self.independent = tuple(c for c in m.coordinate_names if c not in tied)
+        self.closure = ClosedMotion(free, measured, near) if has_loops(m) else None
+        self.independent = (
+            self.closure.names if self.closure else tuple(c for c in m.coordinate_names if c not in tied)
+        )
         driven = {d.coordinate for d in m.drives}
         # a driven coordinate takes any force that its path needs
         self.outputs = tuple(c for c in self.independent if c not in driven)
@@ -126,13 +139,14 @@ class MechanismForm:
         still[list(self.numbers.places)] = () if omega is None else omega
         m, p, count = len(self.outputs), len(self.names), len(samples) // together
         phi, y = np.empty((m, p, count)), np.empty((m, count))
-        customs = self._customs(self._motion(samples), still)
+        whole = self._motion(samples)
+        customs = self._customs(whole, still)
         size = max(1, CHUNK // together) if self.closed else max(count, 1)
         # levers that vary multiply rows before the mean is taken
         early = together if self._even else 1
         for first in range(0, count, size):
             at = slice(first * together, min(first + size, count) * together)
-            motion = self._motion(samples[at])
+            motion = whole.part(at)
             columns, balance = self._balance(motion, still, early)
             for e in customs:
                 columns[e.coordinates] += _mean(e.slopes[:, :, at], early)
@@ -144,8 +158,8 @@ class MechanismForm:
 
     @property
     def _even(self) -> bool:
-        """Couplings are straight lines."""
-        return not any(c.c2 or c.c3 or c.c4 for c in self._couplings)
+        """Couplings are straight lines, and nothing else ties coordinates."""
+        return self.closure is None and not any(c.c2 or c.c3 or c.c4 for c in self._couplings)
 
     def _motion(self, samples: np.ndarray) -> _Motion:
         """All coordinates of samples, components first; what is coupled follows."""
@@ -154,6 +168,9 @@ class MechanismForm:
         place = [m.coordinate_names.index(c) for c in self.independent]
         q, v, a = np.zeros((3, len(m.coordinates), x.shape[1]))
         q[place], v[place], a[place] = x[1 : 1 + k], x[1 + k : 1 + 2 * k], x[1 + 2 * k : 1 + 3 * k]
+        if self.closure is not None:
+            following = self.closure.motion(x[1 : 1 + k], x[1 + k : 1 + 2 * k], x[1 + 2 * k : 1 + 3 * k])
+            return _Motion(x[0], *following[:3], x[1 + 3 * k :], following[3])
         lever = np.zeros((len(m.coordinates), k, 1))
         lever[place, np.arange(k)] = 1.0
         for c in self._couplings:
@@ -186,7 +203,7 @@ class MechanismForm:
     def _projected(self, motion: _Motion, rows: np.ndarray) -> np.ndarray:
         """Rows of all coordinates (n, …, N) as those of the outputs."""
         kept = [self.independent.index(c) for c in self.outputs]
-        if not self._couplings:
+        if self.closure is None and not self._couplings:
             return rows if len(kept) == len(rows) else rows[kept]
         lever = motion.lever[:, kept]
         if lever.shape[2] == 1:
@@ -281,6 +298,11 @@ class _Motion(NamedTuple):
     lever: Array
     """(n, independent, N or 1) rates of all coordinates by those of the independent ones"""
 
+    def part(self, at: slice) -> _Motion:
+        """Some of the samples."""
+        lever = self.lever if self.lever.shape[2] == 1 else self.lever[..., at]
+        return _Motion(self.time[at], self.q[:, at], self.v[:, at], self.a[:, at], self.u[:, at], lever)
+
 
 def _mean(x: np.ndarray, together: int) -> np.ndarray:
     """Means of so many neighbours along the last axis."""
@@ -305,11 +327,16 @@ def acts_on(m: Any, name: str) -> list[tuple[int, float]]:
     ]
 
 
+def has_loops(m: Any) -> bool:
+    """Whether coordinates follow from others by more than couplings."""
+    return bool(m.loops) or (not isinstance(m, Mechanism) and bool(m.constraint_names))
+
+
 def _refuse_unknown_forces(m: Any) -> None:
-    if m.loops or (not isinstance(m, Mechanism) and m.constraint_names) or m.rolling_names:
+    if m.rolling_names:
         raise MechidError(
-            f"Mechanism '{m.name}' has constraints whose forces are not measured: regression takes trees and "
-            "couplings of coordinates; use simulation_error or joint for closed loops."
+            f"Mechanism '{m.name}' has constraints on rates, whose forces are not measured: regression takes "
+            "trees, couplings of coordinates and closed loops; use simulation_error or joint."
         )
     for e in m.elements:
         if isinstance(e, Contact | LowerStop | UpperStop):

@@ -9,7 +9,7 @@ much is told.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -143,9 +143,9 @@ def measured_motion(form: MechanismForm, experiment: Experiment, signals: Signal
     return Motion(experiment.name, samples, tuple(kept), together, tuple(notes), choice)
 
 
-def _positions(form: MechanismForm, experiment: Experiment) -> tuple[list[Channel], list[str]]:
-    """A channel of positions for each independent coordinate."""
-    names = form.mechanism.coordinate_names
+def measured_positions(mechanism: Any, experiment: Experiment) -> tuple[dict[str, Channel], list[str]]:
+    """Channels of positions by coordinate, and the names of all other measured channels."""
+    names = mechanism.coordinate_names
     found: dict[str, Channel] = {}
     unused: list[str] = []
     for m in experiment.measured:
@@ -159,6 +159,12 @@ def _positions(form: MechanismForm, experiment: Experiment) -> tuple[list[Channe
                     unused.append(c)
         else:
             unused += list(m.channels)
+    return found, unused
+
+
+def _positions(form: MechanismForm, experiment: Experiment) -> tuple[list[Channel], list[str]]:
+    """A channel of positions for each independent coordinate."""
+    found, unused = measured_positions(form.mechanism, experiment)
     for name in form.independent:
         if name not in found:
             raise MechidError(
@@ -171,6 +177,12 @@ def _positions(form: MechanismForm, experiment: Experiment) -> tuple[list[Channe
         notes.append(
             f"Experiment '{experiment.name}': {choices(unused)} were not used: rates and accelerations come from "
             "positions."
+        )
+    follow = [c for c in found if c not in form.independent]
+    if follow:
+        notes.append(
+            f"Experiment '{experiment.name}': the positions of {choices(follow)} follow from the others and were "
+            "not used."
         )
     return [found[name] for name in form.independent], notes
 

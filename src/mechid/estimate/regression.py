@@ -22,9 +22,9 @@ from mechid.errors import MechidError, choices, unknown
 from mechid.estimate.experiment import Experiment
 from mechid.estimate.fit import Compared, Fit
 from mechid.estimate.linear import LOSSES, least_squares
-from mechid.estimate.linear_form import MechanismForm, acts_on
+from mechid.estimate.linear_form import MechanismForm, acts_on, has_loops
 from mechid.estimate.linear_numbers import TEN
-from mechid.estimate.measured_motion import Signals, measured_motion
+from mechid.estimate.measured_motion import Signals, measured_motion, measured_positions
 from mechid.estimate.prepare import check
 from mechid.estimate.regression_fit import Explained, LeastSquares, compared, fitted
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
@@ -58,7 +58,7 @@ def regression(
     experiments = [experiment] if isinstance(experiment, Experiment) else list(experiment)
     _check(mechanism, experiments, free, stepper or Variational(1.0), signals, loss, weights)
     signals = signals or Signals()
-    form = MechanismForm(free)
+    form = _form(free, experiments)
     logs = [rows_of(form, e, signals, stepper) for e in experiments]
     phi = np.concatenate([x.phi for x in logs])
     y = np.concatenate([x.y for x in logs])
@@ -69,6 +69,17 @@ def regression(
     )
     how = LeastSquares(loss, weights if isinstance(weights, str) else tuple(float(w) for w in weights))
     return fitted(form, logs, phi, y, solution, how, begun, {"stepper": stepper})
+
+
+def _form(free: Parameters, experiments: list[Experiment]) -> MechanismForm:
+    """The equations; where loops are closed, on coordinates that every log shows."""
+    m = free.mechanism
+    if not has_loops(m):
+        return MechanismForm(free)
+    shown = [set(measured_positions(m, e)[0]) for e in experiments]
+    measured = [c for c in m.coordinate_names if all(c in s for s in shown)]
+    start: Any = experiments[0].start.q
+    return MechanismForm(free, measured=measured, near=m.coordinate_vector(start, "The initial coordinate"))
 
 
 def _check(
