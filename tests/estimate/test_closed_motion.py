@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from mechid import (
+    BDF,
     Experiment,
     Measured,
     MechidError,
+    OneStep,
     Parameters,
     Start,
     Variational,
@@ -111,3 +113,33 @@ def test_a_dead_point_is_told():
     samples[:, 1] = path
     with pytest.raises(MechidError, match="dead point"):
         form.rows(samples)
+
+
+@pytest.mark.parametrize(
+    ("kind", "exact"),
+    [
+        (lambda h: Variational(h, forces="balanced"), True),
+        (lambda h: BDF(h, 2), False),
+        (lambda h: OneStep(h), False),
+    ],
+    ids=["variational", "bdf2", "midpoint"],
+)
+def test_rows_of_a_stepper_on_a_closed_loop(kind, exact):
+    """Variational's hold exactly for what it simulates; the others' rates are measured, to second order."""
+    truth = np.array([freed((n,)).entries[0].start for n in FREE])
+    q, off = assemble(BAR, SHAPE), []
+    for h in (1e-3,) if exact else (1e-3, 5e-4):
+        stepper = kind(h)
+        u = torque(h * np.arange(round(2.0 / h)))
+        run = simulate(BAR, stepper, len(u), q=q, inputs=u[:, None])
+        log = log_of(run.t, {"a": run.q[:, 0], "u": np.append(u, 0.0)}, units={"a": "rad", "u": "N·m"})
+        measured = [Measured(joint_position(BAR, "a"), "a", std=1e-3)]
+        experiment = Experiment(log, measured, inputs={"a.torque": "u"}, start=Start(q=q))
+        signals = Signals(cutoff=np.inf, window=0.0)
+        fit = regression(BAR, experiment, freed(), stepper=stepper, signals=signals)
+        off.append(np.array(list(fit.values.values())) / truth - 1.0)
+    if exact:
+        np.testing.assert_allclose(off[0], 0.0, atol=1e-5)
+    else:
+        assert np.all(np.abs(off[0]) > 2.5 * np.abs(off[1]))
+        assert np.all(np.abs((4.0 * off[1] - off[0]) / 3.0) < 0.25 * np.abs(off[1]).max())

@@ -123,7 +123,11 @@ def _run(
         r, by = (np.asarray(a) for a in regressor(stepper, model, slopes, given, u[last], t[last], before))
         balance, columns = r / float(stepper.dt), by / float(stepper.dt)
         where, felt = slice(before, steps + 1), u[last]
-    lever = motion.lever if motion.lever.shape[2] == 1 else motion.lever[:, :, where]
+    lever = motion.lever
+    if lever.shape[2] > 1:
+        # forces of closure act in the middle of an implicit step of one step, else where its newest row stands
+        middle = (lever[..., 1:] + lever[..., :-1]) / 2 if isinstance(stepper, OneStep) else lever[..., 1:]
+        lever = middle[..., where.start - 1 : where.stop - 1]
     there = motion._replace(lever=lever)
     columns = form._projected(there, np.moveaxis(columns, 0, -1))
     balance = form._projected(there, balance.T)
