@@ -25,6 +25,7 @@ from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError
 from mechid.estimate.experiment import Experiment, Measured, Start
 from mechid.estimate.fit import Fit
+from mechid.estimate.regression import regression
 from mechid.estimate.simulation_error import simulation_error
 from mechid.estimate.trajectory import full_discretization, joint
 from mechid.model.mechanism import Mechanism
@@ -149,7 +150,9 @@ ESTIMATORS: dict[str, Callable[[Mechanism, Stepper, Experiment, Parameters], Fit
     "in 2 segments": lambda m, s, e, f: simulation_error(m, s, e, f, segments=2),
     "full discretisation": full_discretization,
     "joint": joint,
+    "regression": lambda m, s, e, f: regression(m, e, f, stepper=s),
 }
+"""regression finds numbers in which the equations are linear, from angles differentiated with their noise"""
 
 
 def run(settings: Settings, study: Study) -> None:
@@ -169,7 +172,10 @@ def run(settings: Settings, study: Study) -> None:
             rows,
             left=2,
         )
-    study.say("* off by more than three standard deviations: the step is too long for this stepper's order.")
+    study.say(
+        "* off by more than three standard deviations: the step is too long for this stepper's order or, in "
+        "regressions, noise in accelerations."
+    )
     empty = [c for c in study.result["cells"] if "why" in c]
     for cell in empty:
         study.say(f"{cell['mechanism']}, {cell['stepper']}, {cell['estimator']}: {cell['why']}")
