@@ -48,7 +48,7 @@ def _swing_up(seconds: float):
 
 def _furuta() -> None:
     from mechid import LevenbergMarquardt, joint
-    from mechid.studies.furuta_tell import settled
+    from mechid.studies.joint_fits import settled
 
     mechanism, stepper, log, free, weight = _swing_up(20.0)
     given = (mechanism, stepper, log, free)

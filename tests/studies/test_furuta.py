@@ -13,7 +13,7 @@ from mechid.errors import MechidError
 from mechid.judge.identifiability import NOT_IDENTIFIABLE
 from mechid.studies import furuta_scenarios
 from mechid.studies.furuta_model import PENDCON, TRUTH, freed, furuta
-from mechid.studies.furuta_tell import settled
+from mechid.studies.joint_fits import settled
 from mechid.studies.study import run_study
 
 

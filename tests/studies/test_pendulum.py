@@ -70,8 +70,8 @@ def test_each_model_explains_more_than_the_plainer_one(tmp_path, capsys):
     for score in ("cost", "cv"):
         errors = [result["validation"][f][score] for f in pendulum_models.FRICTIONS]
         assert errors == sorted(errors, reverse=True)
-    for release in result["parameters"]["stribeck"]:
-        assert abs(release["J"]["value"] / TRUTH["J"] - 1) < 0.05
+    for release in (result, *result["releases"]["stribeck"]):
+        assert abs(release["parameters"]["J"]["value"] / TRUTH["J"] - 1) < 0.05
     assert set(pendulum.PAPER["table3"]) == set(result["table3"])
     assert (tmp_path / "stribeck.png").stat().st_size > 10_000
 
@@ -84,8 +84,9 @@ def test_the_first_moment_is_the_weighed_one(reference, tmp_path, capsys):
     changes = ["data=real", "friction=dry"]
     result = run_study("pendulum", quick=True, changes=changes, as_json=True, out=tmp_path)
     capsys.readouterr()
-    found = result["parameters"]["dry"]
-    assert set(found) == {*pendulum_driven.LOGS, pendulum_driven.TOGETHER}
+    found = {log: fit["parameters"] for log, fit in result["logs"]["dry"].items()}
+    assert result["parameters"] == found[pendulum_driven.TOGETHER]
+    assert set(found) == {*(path.stem for path in pendulum_driven.recordings()), pendulum_driven.TOGETHER}
     for values in found.values():
         assert abs(values["ml"]["value"] / pendulum_driven.WEIGHED - 1) < 0.1
     both = found[pendulum_driven.TOGETHER]

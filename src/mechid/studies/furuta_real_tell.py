@@ -12,7 +12,7 @@ from mechid.judge.identifiability import NOT_IDENTIFIABLE
 from mechid.judge.validation import Validation
 from mechid.report.fit import NOT_TOLD
 from mechid.studies.furuta_qube import ENCODER, NOMINAL, QUBE
-from mechid.studies.furuta_tell import cell, numbers, validated
+from mechid.studies.joint_fits import cell, numbers, validated
 from mechid.studies.study import Study
 
 CHECK = {

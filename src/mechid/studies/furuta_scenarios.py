@@ -42,7 +42,7 @@ from mechid.studies.furuta_sweep import (
     told_stiffness,
     told_sweep,
 )
-from mechid.studies.furuta_tell import cell, held, numbers, paper_cost, settled, validated
+from mechid.studies.joint_fits import cell, held, numbers, paper_cost, settled, validated
 from mechid.studies.study import Settings, Study
 
 LONGEST = 10.0

@@ -8,7 +8,7 @@ from typing import Any
 from mechid.errors import MechidError
 from mechid.estimate.fit import Fit
 from mechid.studies import furuta_plot
-from mechid.studies.furuta_tell import numbers
+from mechid.studies.joint_fits import numbers
 from mechid.studies.study import Settings, Study
 
 SWEEPS = ("all", "none", "dt", "compliance", "weight")

@@ -39,7 +39,7 @@ from mechid.studies.furuta_sweep import (
     told_stiffness,
     told_sweep,
 )
-from mechid.studies.furuta_tell import held, tell, validated
+from mechid.studies.joint_fits import held, tell, validated
 from mechid.studies.study import Settings, Study
 
 RELEASES = {"release": pi - 0.03, "release held out": pi - 0.4}

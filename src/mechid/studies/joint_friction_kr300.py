@@ -33,10 +33,10 @@ from mechid.studies import joint_friction_kr300_tell as words
 from mechid.studies.study import Settings, Study
 
 AXES = (1, 2, 3)
-LOGS = ("A", "B")
+FOLDER = ("data", "kuka_kr300")
 SETTINGS: Settings = {"kr300_fit": "A", "kr300_window": 0.164}
 ABOUT = {
-    "kr300_fit": "log of the real KUKA KR300 that is fitted, A or B; the other one judges",
+    "kr300_fit": "log of the real KUKA KR300 that is fitted; the next one judges",
     "kr300_window": "s that the filter of its signals and their derivatives looks over",
 }
 RATIO = {1: 256.857, 2: 267.429, 3: 252.333}
@@ -160,17 +160,17 @@ class Judged:
 def kr300(settings: Settings, study: Study) -> dict[str, Any]:
     """Tables and sentences on the real joints, their figure, and their numbers for the JSON line.
 
-    settings: kr300_fit, the log that is fitted (A or B; the other one judges), kr300_window, s of the filter.
+    settings: kr300_fit, the log that is fitted (the next one judges), kr300_window, s of the filter.
     """
     fitted, window = str(settings["kr300_fit"]), float(settings["kr300_window"])
-    if fitted not in LOGS:
-        raise unknown("log of the KUKA KR300 (kr300_fit)", fitted, LOGS)
+    names = recordings()
+    if fitted not in names:
+        raise unknown("log of the KUKA KR300 (kr300_fit)", fitted, names)
     if not 0.02 <= window <= 1.0:
         raise MechidError(f"The filter's window kr300_window must be between 0.02 and 1 s, not {window:g}.")
-    other = next(name for name in LOGS if name != fitted)
-    logs = {
-        name: read_log(reference_file("data", "kuka_kr300", f"traj_{name}.csv"), time="t") for name in LOGS
-    }
+    other = names[(names.index(fitted) + 1) % len(names)]
+    pair = (fitted, other)
+    logs = {name: read_log(reference_file(*FOLDER, f"traj_{name}.csv"), time="t") for name in pair}
     judged = [judge(logs, number, fitted, other, window) for number in AXES]
     for axis in judged:
         words.tell(study, axis, fitted, other)
@@ -178,19 +178,34 @@ def kr300(settings: Settings, study: Study) -> dict[str, Any]:
     for sentence in said:
         study.say(f"  {sentence}")
     path = study.figure_path("kr300.png")
-    at = {(name, number): signals(logs[name], number, window) for name in LOGS for number in AXES}
+    at = {(name, number): signals(logs[name], number, window) for name in pair for number in AXES}
     words.draw(at, judged, other, path)
     study.say(f"\n  Figure: {path}")
+    axes = {axis.number: words.as_json(axis) for axis in judged}
     return {
+        "parameters": {
+            f"{name}_{number}": p for number, told in axes.items() for name, p in told["parameters"].items()
+        },
         "fitted": fitted,
         "validated": other,
-        "axes": {str(axis.number): words.as_json(axis) for axis in judged},
+        "axes": {str(number): told for number, told in axes.items()},
         "remarks": said,
         "figure": str(path),
     }
 
 
 # From logs to signals
+
+
+def recordings() -> list[str]:
+    """Names of all logs of the folder."""
+    names = sorted(p.stem.removeprefix("traj_") for p in reference_file(*FOLDER).glob("traj_*.csv"))
+    if len(names) < 2:
+        raise MechidError(
+            f"The reference folder '{'/'.join(FOLDER)}' must hold two logs (traj_*.csv) or more, "
+            f"one to fit and one to judge, not {len(names)}."
+        )
+    return names
 
 
 def signals(log: Log, axis: int, window: float) -> Axis:

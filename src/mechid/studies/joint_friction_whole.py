@@ -50,10 +50,12 @@ def whole(settings: Settings, study: Study) -> dict[str, Any]:
         p = batch.parameters[name]
         parameters[name] = {
             "value": found[name],
+            "std": p.std,
             "truth": truth[name],
+            "start": None,
+            "unit": p.unit,
             "error": found[name] / truth[name] - 1.0 if truth[name] else found[name],
             "batch": p.value,
-            "batch_std": p.std,
         }
         error = f"{100.0 * parameters[name]['error']:+.2f} %"
         batched = f"{p.value:.5g} ± {p.std:.2g}"
@@ -100,6 +102,7 @@ def whole(settings: Settings, study: Study) -> dict[str, Any]:
         "events": [as_json(e) for e in f.events],
         "claims": {"full_rank_after": rank, "started": started(f), "weakest": weakest, "errors": errors},
         "excitation": batch.linear.excitation.tolist(),
-        "updates": {"samples": len(stream.time), "seconds": f.seconds, "searches": f.tracking.searches},
+        "updates": {"samples": len(stream.time), "searches": f.tracking.searches},
+        "seconds": {"compile": 0.0, "run": f.seconds},
         "figure": str(path),
     }

@@ -31,6 +31,7 @@ from mechid.judge.validation import cross_validate
 from mechid.report.fit import digits
 from mechid.studies import pendulum_driven
 from mechid.studies.identification import chosen
+from mechid.studies.joint_fits import numbers
 from mechid.studies.pendulum_models import ENCODER, FRICTIONS, LAWS, STARTS, released, swung
 from mechid.studies.study import Settings, Study
 
@@ -149,6 +150,7 @@ def _synthetic(settings: Settings, study: Study) -> None:
             if not x.fit.converged:
                 study.say(f"Release {i}, {friction}: {x.fit.outcome}")
     _score_table(study, scored)
+    study.result |= _combined(study.result["releases"][names[-1]])
     for friction, row in scored.items():
         row[0].fit.plot(study.figure_path(f"{friction}.png"))
     study.say(f"Measured and estimated angles are drawn in {study.out}.")
@@ -221,24 +223,31 @@ def _parameter_table(study: Study, friction: str, row: list[Scored], truth: dict
             rows.append(["  paper", *_filled(paper[name], count), "", ""])
     title = f"{friction.capitalize()} friction, release by release" + (" (Table 2)" if paper else "")
     study.table(title, ["", *map(str, range(count)), "combined", "truth"], rows)
-    study.result.setdefault("parameters", {})[friction] = [
-        {
-            name: {
-                "value": p.value,
-                "std": p.std if np.isfinite(p.std) else None,
-                "truth": truth[name],
-                "unit": p.unit,
-            }
-            for name, p in x.fit.parameters.items()
-        }
-        for x in row
+    study.result.setdefault("releases", {})[friction] = [
+        numbers(x.fit, truth) | {"cost_rad2": x.cost, "cv_rad2": x.cv} for x in row
     ]
-    study.result.setdefault("table2", {})[friction] = {
-        "cost": [x.cost for x in row],
-        "cv": [x.cv for x in row],
-        "iterations": [x.fit.iterations for x in row],
-        "converged": [x.fit.converged for x in row],
-        "seconds": [x.fit.seconds for x in row],
+
+
+def _combined(releases: list[dict[str, Any]]) -> dict[str, Any]:
+    """A model's numbers from all releases: means weighed by variances, with a std of these or of their scatter."""
+    parameters = {}
+    for name, first in releases[0]["parameters"].items():
+        told = [r["parameters"][name] for r in releases]
+        pairs = np.array([(p["value"], p["std"]) for p in told if p["std"]]).reshape(-1, 2)
+        if not len(pairs):
+            parameters[name] = first | {"value": None}
+            continue
+        values, weights = pairs[:, 0], 1.0 / pairs[:, 1] ** 2
+        mean = float(values @ weights / weights.sum())
+        scatter = float((values - mean) ** 2 @ weights) / max(len(values) - 1, 1)
+        std = float((max(1.0, scatter) / weights.sum()) ** 0.5)
+        parameters[name] = first | {"value": mean, "std": std}
+    return {
+        "parameters": parameters,
+        "iterations": max(r["iterations"] for r in releases),
+        "cost": {k: sum(r["cost"][k] for r in releases) for k in ("start", "end")},
+        "seconds": {k: sum(r["seconds"][k] for r in releases) for k in ("compile", "run")},
+        "outcome": next((r["outcome"] for r in releases if not r["converged"]), releases[0]["outcome"]),
     }
 
 

@@ -17,6 +17,7 @@ logs together, and held where a log is fitted alone. It was put into the model a
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,10 +33,11 @@ from mechid.estimate.trajectory import joint
 from mechid.judge.validation import Validation, cross_validate
 from mechid.reference import reference_file
 from mechid.report.fit import digits
+from mechid.studies.joint_fits import numbers
 from mechid.studies.pendulum_models import DRIVEN, DRIVEN_STARTS, FRICTIONS, driven
 from mechid.studies.study import Settings, Study
 
-LOGS = ("ddp", "direct_collocation", "energy_shaping")
+FOLDER = ("data", "dfki_simple_pendulum")
 TOGETHER = "together"
 UPRIGHT = 3.0
 """rad"""
@@ -45,12 +47,14 @@ TURNING = 0.1
 """rad/s: over which the sense of a motion is told"""
 WEIGHED = DRIVEN.mass * DRIVEN.arm
 """kg·m"""
+MAIN = ("parameters", "iterations", "cost", "seconds", "outcome")
+"""of the fit to all logs together"""
 LEAST_SQUARES = {"J": 0.153, "ml": 0.33, "torque": 0.19}
 """of the ddp log, with accelerations by differences (README of the reference data)"""
 
 
 def run(settings: Settings, study: Study) -> None:
-    logs = [swing_up(name, float(settings["delay"])) for name in LOGS]
+    logs = [swing_up(path, float(settings["delay"])) for path in recordings()]
     for log in logs:
         t = log.channels["position"].time
         study.say(
@@ -77,11 +81,11 @@ def run(settings: Settings, study: Study) -> None:
         _tell_fits(study, friction, fits[friction])
         _tell_loss(study, friction, both, fitted(settings, friction, logs, start, noise, loss=0.0))
         rows += _validated(study, friction, fits[friction], logs)
-        for name in LOGS:
+        for name in alone:
             alone[name].plot(study.figure_path(f"{name}-{friction}.png"))
     study.table(
         "Cross-validation: rms of residuals and state errors over the noise",
-        ["friction", "fitted to", *(f"explains {n}" for n in LOGS)],
+        ["friction", "fitted to", *(f"explains {log.name}" for log in logs)],
         rows,
         left=2,
     )
@@ -92,11 +96,19 @@ def run(settings: Settings, study: Study) -> None:
 # Logs
 
 
-def swing_up(name: str, delay: float) -> Log:
+def recordings() -> list[Path]:
+    """All logs of the folder."""
+    paths = sorted(reference_file(*FOLDER).glob("*.csv"))
+    if not paths:
+        raise MechidError(f"There are no logs (*.csv) in the reference folder '{'/'.join(FOLDER)}'.")
+    return paths
+
+
+def swing_up(path: Path, delay: float) -> Log:
     """A log until the rod stands upright, its torques later by a delay (s); and what gears keep of all torque."""
     if not np.isfinite(delay):
         raise MechidError(f"Setting delay must be finite, not {delay:g}.")
-    log = read_log(reference_file("data", "dfki_simple_pendulum", f"{name}.csv"), time="time")
+    log = read_log(path, time="time")
     angle, torque = log.channels["position"], log.channels["torque"]
     end = int(np.argmax(np.abs(angle.values) > UPRIGHT)) or angle.values.size
     t = angle.time[:end]
@@ -106,7 +118,7 @@ def swing_up(name: str, delay: float) -> Log:
     rate = np.gradient(slowly[0], t)
     lost = -np.abs(slowly[1]) * np.tanh(rate / TURNING)
     return Log(
-        name,
+        path.stem,
         {
             "position": Channel(t, angle.values[:end], "rad"),
             "torque": Channel(torque.time[:end] + delay, torque.values[:end], "N·m"),
@@ -179,22 +191,10 @@ def _tell_fits(study: Study, friction: str, fits: dict[str, Fit]) -> None:
     for name, fit in fits.items():
         if not fit.converged:
             study.say(f"{name}: {fit.outcome}")
-    study.result.setdefault("parameters", {})[friction] = {
-        log: {
-            name: {"value": p.value, "std": p.std if np.isfinite(p.std) else None, "unit": p.unit}
-            for name, p in fit.parameters.items()
-        }
-        for log, fit in fits.items()
-    }
-    study.result.setdefault("fits", {})[friction] = {
-        log: {
-            "rms": [c.rms for c in fit.channels],
-            "iterations": fit.iterations,
-            "converged": fit.converged,
-            "seconds": fit.seconds,
-        }
-        for log, fit in fits.items()
-    }
+    told_alike = {log: numbers(f) | {"rms": [c.rms for c in f.channels]} for log, f in fits.items()}
+    study.result.setdefault("logs", {})[friction] = told_alike
+    # the richest model comes last
+    study.result |= {k: told_alike[TOGETHER][k] for k in MAIN}
 
 
 def _tell_loss(study: Study, friction: str, fit: Fit, plain: Fit) -> None:
@@ -233,16 +233,15 @@ def _judge(study: Study, fits: dict[str, dict[str, Fit]]) -> None:
     off = {n: 100 * (f.values["ml"] / WEIGHED - 1) for n, f in found.items()}
     listed = ", ".join(f"{n} {x:+.1f} %" for n, x in off.items())
     study.say(f"ml beside the weighed {WEIGHED:.3f} kg·m, {friction} friction: {listed}.")
-    J, ml = (np.array([found[n].values[k] for n in LOGS]) for k in ("J", "ml"))
-    for name, x in (("J", J), ("ml", ml), ("J/ml", J / ml)):
+    single = [f for n, f in found.items() if n != TOGETHER]
+    J, ml = (np.array([f.values[k] for f in single]) for k in ("J", "ml"))
+    for name, x in (("J", J), ("ml", ml), ("J/ml", J / ml)) if len(single) > 1 else ():
+        spread = float(np.std(x, ddof=1) / len(x) ** 0.5)
         study.say(
             f"{name} of single logs lies within {100 * np.ptp(x) / np.mean(x):.1f} % of {np.mean(x):.3f}: "
-            f"{np.mean(x):.3f} ± {np.std(x, ddof=1) / len(x) ** 0.5:.3f} by their scatter."
+            f"{np.mean(x):.3f} ± {spread:.3f} by their scatter."
         )
-    study.result["scatter"] = {
-        name: {"mean": float(np.mean(x)), "std": float(np.std(x, ddof=1) / len(x) ** 0.5)}
-        for name, x in (("J", J), ("ml", ml))
-    }
+        study.result.setdefault("scatter", {})[name] = {"mean": float(np.mean(x)), "std": spread}
     if "mu" in found[TOGETHER].values:
         torque = [DRIVEN.weight * f.values["mu"] for f in found.values()]
         told = ", ".join(f"{x:.2f}" for x in torque)

@@ -1,4 +1,4 @@
-"""How the Furuta study tells its fits: a table beside truth and paper, and the fields of the JSON."""
+"""How studies tell joint estimations: a table beside truth and paper, and the fields of the JSON."""
 
 from __future__ import annotations
 
