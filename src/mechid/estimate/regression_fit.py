@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.optimize import lsq_linear
 
 from mechid.errors import choices
 from mechid.estimate.consistent import consistent
@@ -144,6 +143,8 @@ def _bounded(numbers: LinearNumbers, triangle: np.ndarray, theta: np.ndarray) ->
     # what is not told stays where it is
     rows = np.concatenate([triangle / scale, HOLD * np.eye(len(theta))])
     right = rows @ (theta * scale)
+    from scipy.optimize import lsq_linear  # a third of a second, which unbounded parameters need not wait for
+
     found = lsq_linear(rows, right, (lower * scale, upper * scale), method="bvls").x / scale
     texts = [
         f"{p.name} at {x:.4g} {p.unit}".rstrip() for p, x, o in zip(entries, theta, outside, strict=True) if o

@@ -28,14 +28,12 @@ from mechid.estimate.experiment import Experiment
 from mechid.estimate.finish import finish
 from mechid.estimate.first_guess import Guess, first_guess
 from mechid.estimate.fit import Fit
-from mechid.estimate.interior import solve_interior
 from mechid.estimate.lifted import EXACT, Hardening, LiftedSolution, hardened, solve_lifted
 from mechid.estimate.misread import UNEXPLAINED
 from mechid.estimate.prepare import check, prepared
 from mechid.estimate.problem import ShootingProblem, each
 from mechid.estimate.samples import Group
 from mechid.estimate.simulation_error import estimated_noise, first_noise
-from mechid.estimate.solvers.ipopt import casadi_module
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
 from mechid.estimate.solvers.problem import Point, Progress
 from mechid.estimate.state_errors import likeliest, most_likely
@@ -155,6 +153,8 @@ def full_discretization(
     if method not in METHODS:
         raise MechidError(f"There is no method '{method}' of full discretisation; valid: {choices(METHODS)}.")
     if method == "ipopt":
+        from mechid.estimate.solvers.ipopt import casadi_module
+
         casadi_module()
         if isinstance(mechanism, System):
             _refuse_sticking(mechanism)
@@ -166,7 +166,7 @@ def full_discretization(
     solve = {
         "sqp": partial(solve_lifted, hardening=Hardening()),
         "augmented-lagrangian": partial(solve_lifted, hardening=Hardening(factor=0.1, patient=True)),
-        "ipopt": solve_interior,
+        "ipopt": _interior,
     }[method]
     motions = tuple(g.motion for g in guesses)
     # nobody else holds the solution: a long log has room for one
@@ -179,6 +179,13 @@ def full_discretization(
         errors=False,
     )
     return replace(fit, solver="IPOPT") if method == "ipopt" else fit
+
+
+def _interior(*given: Any) -> LiftedSolution:
+    """IPOPT's sparse programs need libraries that other methods need not wait for."""
+    from mechid.estimate.interior import solve_interior
+
+    return solve_interior(*given)
 
 
 def _refuse_sticking(mechanism: System) -> None:
