@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -55,7 +56,17 @@ def refuse_stillness(experiment: Experiment, start: float, end: float) -> None:
 
 
 def before(experiment: Experiment, start: float, end: float) -> tuple[str, ...]:
-    """What looks broken about the channels of an experiment between two times, s."""
+    """What looks broken about the channels of an experiment between two times, s; looked for once."""
+    known = _TOLD.setdefault(experiment, {})
+    if (start, end) not in known:
+        known[start, end] = _looked(experiment, start, end)
+    return known[start, end]
+
+
+_TOLD: WeakKeyDictionary[Experiment, dict[tuple[float, float], tuple[str, ...]]] = WeakKeyDictionary()
+
+
+def _looked(experiment: Experiment, start: float, end: float) -> tuple[str, ...]:
     measured, put_in = _channels(experiment, start, end)
     told = _gap_notes(experiment.name, measured)
     for name, channel in {**measured, **put_in}.items():
