@@ -10,13 +10,13 @@ import numpy as np
 from mechid.estimate.solvers.mcs.boxes import parabola
 from mechid.estimate.solvers.mcs.initial import Asking, Region
 
-NEAR = 0.1
+NEAR = 0.05
 """of the gap between the best sample's neighbours: a prediction that close to it is not tried"""
 GROWTH = 2.0
 """how much farther a step past the best end goes than the last one did"""
 FARTHEST = 10.0
 """the same where a parabola says how far"""
-UNEVEN = 10.0
+UNEVEN = 6.0
 """one neighbour so many times farther than the other: the wide side is halved, a parabola says little there"""
 CLOSE = 0.3
 """of the first step: where slope and value predict the lowest point that near, one sample is enough"""
