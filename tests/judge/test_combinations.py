@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import sympy as sm
 
-from mechid.judge.combinations import Form, combinations, forms
+from mechid.judge.combinations import Form, combinations, forms, were_known
 from mechid.judge.symbols import structure_of_symbols
 from mechid.model.symbolic.mechanism import SymbolicMechanism
 
@@ -201,3 +201,25 @@ def test_a_known_constant_in_a_sum_stays_in_it():
     expression = parsed(mixed)
     k, mass, g = sm.symbols("k m g")
     assert sm.simplify(expression - (k + g * mass)) == 0
+
+
+def test_what_hides_behind_another_is_told_if_that_one_were_known():
+    """Rows on x − z/2 and y + z/10: with z known they are rows on x and y; w is told all the same."""
+    rows = np.array([[1.0, 0.0, -0.5, 0.0], [0.0, 1.0, 0.1, 0.0], [0.0, 0.0, 0.0, 1.0]])
+    noise = np.array([1e-3, 2e-3, 5e-3])
+    null = np.array([[0.5], [-0.1], [1.0], [0.0]])
+    covariance = np.linalg.pinv(rows.T @ np.diag(noise**-2.0) @ rows)
+    numbers, sizes = np.array([0.01, 0.02, 0.3, 4.0]), np.array([1.0, 1.0, 1.0, 4.0])
+    known = were_known(["x", "y", "z", "w"], numbers, sizes, null, covariance)
+    assert known is not None
+    assert {c.expression: c.value for c in known.given} == {"z": 0.3}
+    told = {c.expression: c for c in known.told}
+    assert set(told) == {"x", "y"}
+    alone = np.linalg.inv(rows[:, [0, 1, 3]].T @ np.diag(noise**-2.0) @ rows[:, [0, 1, 3]])
+    for name, variance in zip("xy", np.diag(alone), strict=False):
+        assert np.isclose(told[name].std ** 2, variance, rtol=1e-6)
+
+
+def test_nothing_hides_behind_what_acts_on_nothing_else():
+    null = np.array([[0.0], [1.0]])
+    assert were_known(["a", "b"], np.ones(2), np.ones(2), null, np.diag([1e-4, 0.0])) is None

@@ -49,7 +49,7 @@ def warmed(base: ShootingProblem) -> Iterator[None]:
     shooting, free = base.shootings[0], base.free
     model = free.bind(free.theta0)
     late = bool(free.late_inputs)
-    seen = _shape((shooting.stepper, model, shooting.groups, free.size, base.size)), late
+    seen = _shape((shooting.stepper, model, shooting.groups)), free.size, base.size, late
     if seen in _WARM:
         yield
         return

@@ -158,6 +158,44 @@ def combinations(
     )
 
 
+@dataclass(frozen=True)
+class Known:
+    """What could be told if some parameters were known."""
+
+    given: tuple[Combination, ...]
+    """at their values, without a std"""
+    told: tuple[Combination, ...]
+    """parameters that hide behind these, at their values, with the std that they would have"""
+
+
+def were_known(
+    names: Sequence[str], numbers: np.ndarray, sizes: np.ndarray, null: np.ndarray, covariance: np.ndarray
+) -> Known | None:
+    """The fewest parameters that would have to be known, those that null directions move most, and the others then.
+
+    A parameter at known values of the given ones is a sum that null directions leave alone. It hides behind one
+    that moves it by more than its std when it changes by 100 %, its size. None where nothing hides.
+    """
+    directions = null / sizes[:, None]
+    k = directions.shape[1]
+    pivots = np.asarray(scipy.linalg.qr(directions.T, mode="r", pivoting=True)[-1])[:k]
+    shares = np.linalg.solve(directions[pivots].T, directions.T).T
+    told: list[Combination] = []
+    given: set[int] = set()
+    for i in (i for i in range(len(names)) if i not in pivots):
+        slope = np.zeros(len(names))
+        slope[i], slope[pivots] = 1.0, -shares[i] * sizes[i] / sizes[pivots]
+        std = float(np.sqrt(max(slope @ covariance @ slope, 0.0)))
+        moving = np.abs(shares[i]) * sizes[i] > max(std, 1e-12 * sizes[i])
+        if moving.any():
+            told.append(Combination(names[i], float(numbers[i]), std, (names[i],)))
+            given |= set(pivots[moving].tolist())
+    if not told:
+        return None
+    held = (Combination(names[i], float(numbers[i]), np.inf, (names[i],)) for i in sorted(given))
+    return Known(tuple(held), tuple(told))
+
+
 def _by_chance(
     simple: tuple[Form, ...],
     candidates: Expressions,

@@ -17,7 +17,7 @@ import scipy.linalg
 
 from mechid.estimate.fit import Estimate, Fit
 from mechid.estimate.uncertainty import physical_slope
-from mechid.judge.combinations import Combination, combinations
+from mechid.judge.combinations import Combination, Known, combinations, were_known
 from mechid.model.system import System
 
 TOLD, WEAK, LOST = "told", "weak", "lost"
@@ -61,6 +61,8 @@ class Identifiability:
     combinations: tuple[Combination, ...] = ()
     """where some parameters cannot be told alone: what can, parameters and expressions of them, with values and
     standard deviations; empty where all is told, or where there are no simple expressions"""
+    known: Known | None = None
+    """where there are none: what would be told if a few parameters were known"""
 
     @property
     def judged(self) -> bool:
@@ -106,8 +108,8 @@ def identifiability(fit: Fit) -> Identifiability:
     alone = all(np.sum(_members(V[:, i], stds[i])) == 1 for i in bad)
     together = any(classes[i] == LOST and np.sum(_members(V[:, i], stds[i])) > 1 for i in bad)
     suggestion = _suggestion(len(bad), len(sentences), alone, together)
-    told = _tellable(fit.free.mechanism, found, sizes, V, stds, classes)
-    return Identifiability(names, sizes, s, stds, V, classes, tuple(sentences), suggestion, told)
+    told, known = _tellable(fit.free.mechanism, found, sizes, V, stds, classes)
+    return Identifiability(names, sizes, s, stds, V, classes, tuple(sentences), suggestion, told, known)
 
 
 def _tellable(
@@ -117,16 +119,20 @@ def _tellable(
     V: np.ndarray,
     stds: np.ndarray,
     classes: tuple[str, ...],
-) -> tuple[Combination, ...]:
-    """What can be told where directions are lost."""
+) -> tuple[tuple[Combination, ...], Known | None]:
+    """What can be told where directions are lost; if that is no expression, what could if some were known."""
     lost = np.array([c == LOST for c in classes])
     if not lost.any():
-        return ()
+        return (), None
     told = V[:, ~lost] * sizes[:, None] * stds[~lost]
     values = np.array([p.value for p in found])
     null = V[:, lost] * sizes[:, None]
     names = [p.name for p in found]
-    return combinations(names, values, null, told @ told.T, lambda x: mechanism.combined(names, x)) or ()
+    covariance = told @ told.T
+    simple = combinations(names, values, null, covariance, lambda x: mechanism.combined(names, x)) or ()
+    if any(len(c.names) > 1 for c in simple):
+        return simple, None
+    return simple, were_known(names, values, sizes, null, covariance)
 
 
 def flags(fit: Fit) -> dict[str, tuple[str, ...]]:

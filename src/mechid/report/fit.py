@@ -15,6 +15,7 @@ from rich.console import Console
 
 from mechid.estimate.fit import Compared, Estimate, Fit
 from mechid.estimate.solvers.problem import Iteration
+from mechid.judge.combinations import Combination
 from mechid.judge.identifiability import (
     AT_BOUND,
     DID_NOT_MOVE,
@@ -201,8 +202,12 @@ def notes(fit: Fit) -> list[str]:
         told[-1] = f"{told[-1]} {judged.suggestion}"
     shown = [c for c in judged.combinations if len(c.names) > 1]
     if shown:
-        texts = [f"{c.expression} = {' ± '.join(filter(None, digits(c.value, c.std)))}" for c in shown]
+        texts = [_equals(c) for c in shown]
         told.append(f"What can be told of them: {', '.join(texts)} (SI).")
+    if judged.known is not None:
+        texts = [_equals(c) for c in judged.known.told]
+        given = " and ".join(f"{c.expression} at {c.value:.3g}" for c in judged.known.given)
+        told.append(f"With {given} the data tell {', '.join(texts)} (SI).")
     told += [_bound_note(fit.parameters[name]) for name in _having(fit, AT_BOUND)]
     poor = [f"{n} (±{_percent(fit.parameters[n])})" for n in _having(fit, POORLY_KNOWN)]
     if poor:
@@ -313,11 +318,20 @@ def result_dict(fit: Fit) -> dict[str, Any]:
                 {"expression": c.expression, "value": _number(c.value), "std": _number(c.std)}
                 for c in judged.combinations
             ],
+            "known": judged.known
+            and {
+                "given": {c.expression: c.value for c in judged.known.given},
+                "told": {c.expression: {"value": c.value, "std": _number(c.std)} for c in judged.known.told},
+            },
         },
         **base_dict(fit),
         "seconds": {name: _number(x) for name, x in fit.seconds.items()},
         "notes": list(fit.notes),
     }
+
+
+def _equals(c: Combination) -> str:
+    return f"{c.expression} = {' ± '.join(filter(None, digits(c.value, c.std)))}"
 
 
 def _estimate(p: Estimate) -> dict[str, Any]:

@@ -42,7 +42,7 @@ from mechid.studies.furuta_sweep import (
     told_stiffness,
     told_sweep,
 )
-from mechid.studies.joint_fits import cell, held, numbers, paper_cost, settled, validated
+from mechid.studies.joint_fits import cell, held, marked, numbers, paper_cost, settled, validated
 from mechid.studies.study import Settings, Study
 
 LONGEST = 10.0
@@ -160,7 +160,7 @@ def run(settings: Settings, study: Study) -> None:
         scores[name] = _per_step(settings, found.cost, others)
     _table(settings, study, fits, scores, truth)
     for name, fit in fits.items():
-        for sentence in fit.identifiability.sentences:
+        for sentence in filter(None, (*fit.identifiability.sentences, marked(fit))):
             study.say(f"  {name}: {sentence}")
     told = {
         name: numbers(fit, truth)

@@ -16,6 +16,9 @@ from mechid.model.parameters import Parameters
 from mechid.report.fit import NOT_TOLD, digits
 from mechid.studies.study import Study
 
+MARK = "*"
+"""behind a number that the data tell only if others are known"""
+
 
 def tell(
     study: Study, fit: Fit, truth: Mapping[str, float], *, title: str, beside: str = "truth"
@@ -36,17 +39,31 @@ def tell(
             ]
         )
     study.table(title, ["parameter", "found", beside, "start", "unit", "beware"], rows)
-    for sentence in fit.identifiability.sentences:
+    for sentence in filter(None, (*fit.identifiability.sentences, marked(fit))):
         study.say(f"  {sentence}")
     return numbers(fit, truth)
 
 
 def cell(fit: Fit, p: Estimate) -> str:
     """A value with its std, or that the data do not tell it."""
-    if NOT_IDENTIFIABLE in fit.flags[p.name] or not np.isfinite(p.std):
-        return NOT_TOLD
-    value, std = digits(p.value, p.std)
-    return f"{value} ± {std}"
+    told = p.std
+    hidden = NOT_IDENTIFIABLE in fit.flags[p.name] or not np.isfinite(told)
+    if hidden:
+        known = fit.identifiability.known
+        told = {} if known is None else {c.expression: c.std for c in known.told}
+        if p.name not in told:
+            return NOT_TOLD
+        told = told[p.name]
+    value, std = digits(p.value, told)
+    return f"{value} ± {std}{MARK if hidden else ''}"
+
+
+def marked(fit: Fit) -> str:
+    """What the mark of cells means in a fit; empty where there is none."""
+    known = fit.identifiability.known
+    if known is None:
+        return ""
+    return f"{MARK} with {' and '.join(f'{c.expression} at {c.value:.3g}' for c in known.given)}"
 
 
 def numbers(fit: Fit, truth: Mapping[str, float] | None = None) -> dict[str, Any]:
@@ -65,6 +82,7 @@ def numbers(fit: Fit, truth: Mapping[str, float] | None = None) -> dict[str, Any
             }
             for name, p in fit.parameters.items()
         },
+        "if_known": _if_known(fit),
         "observation_error": observation_error(fit),
         "state_error": state_error(fit),
         "cost": {"start": fit.cost[0], "end": fit.cost[1]},
@@ -73,6 +91,14 @@ def numbers(fit: Fit, truth: Mapping[str, float] | None = None) -> dict[str, Any
         "converged": fit.converged,
         "outcome": fit.outcome,
         "seconds": fit.seconds,
+    }
+
+
+def _if_known(fit: Fit) -> dict[str, Any] | None:
+    known = fit.identifiability.known
+    return known and {
+        "given": {c.expression: c.value for c in known.given},
+        "told": {c.expression: {"value": c.value, "std": c.std} for c in known.told},
     }
 
 
