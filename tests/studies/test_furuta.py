@@ -121,6 +121,7 @@ def test_thirteen_parameters_settle_within_six_iterations(tmp_path, capsys):
     result = run_study("furuta", quick=True, changes=changes, as_json=True, out=tmp_path)
     capsys.readouterr()
     for name, fit in result["scenarios"]["fits"].items():
+        assert (tmp_path / f"simulated-{name}.png").stat().st_size > 10_000
         assert fit["converged"], name
         assert fit["settled"] <= 6, name
         assert not fit["parameters"]["J_Axx"]["identifiable"]
@@ -128,3 +129,8 @@ def test_thirteen_parameters_settle_within_six_iterations(tmp_path, capsys):
         assert not fit["parameters"]["tilt_z"]["identifiable"]
         assert ("K" in fit["parameters"]) == (name != "release")
         assert abs(fit["parameters"]["tilt_x"]["value"] - TRUTH["tilt_x"]) < 1e-3
+        # which is known if the yaw is
+        assert set(fit["if_known"]["given"]) == {"tilt_z"}
+        assert fit["if_known"]["told"]["tilt_x"]["std"] < 1e-3
+    # a pulse is simulated from its input alone
+    assert max(result["scenarios"]["simulation"]["pulse"]["100"]) < 0.1

@@ -1,4 +1,4 @@
-"""Figures of the Furuta study: sweeps as in Figs. 4, 6 and 7."""
+"""Figures of the Furuta study: sweeps as in Figs. 4, 6 and 7, simulations as in Fig. 5."""
 
 from __future__ import annotations
 
@@ -64,4 +64,48 @@ def simulated(
     axes[2].set_xlabel("time (s)")
     axes[2].grid(alpha=0.3)
     figure.suptitle(f"{name}: not fitted; simulated from its first angles and its voltage", fontsize="medium")
+    figure.savefig(path, dpi=120)
+
+
+def tuned(
+    name: str,
+    t: np.ndarray,
+    measured: np.ndarray,
+    motions: Mapping[float, tuple[np.ndarray, np.ndarray]],
+    volts: Any,
+    traces: Mapping[float, tuple[Mapping[str, Sequence[float]], Sequence[float]]],
+    path: Path,
+) -> None:
+    """Simulations with parameters tuned at several κ; how these and costs went, by iteration."""
+    from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
+
+    figure = Figure(figsize=(11.0, 7.0), layout="constrained")
+    axes = figure.subplots(3, 2, width_ratios=[2, 1])
+    colors = {w: f"C{i}" for i, w in enumerate(motions)}
+    for i in range(2):
+        axes[i, 0].plot(t, measured[:, i], color="0.7", lw=2.6, label="measured")
+        for w, (at, q) in motions.items():
+            axes[i, 0].plot(at, q[:, i], color=colors[w], lw=0.9, label=f"simulated, κ = {w:g}")
+        wide = np.ptp(measured[:, i])
+        axes[i, 0].set_ylim(measured[:, i].min() - 0.3 * wide, measured[:, i].max() + 0.3 * wide)
+        axes[i, 0].set_ylabel(f"θ{i + 1} (rad)")
+        axes[i, 0].tick_params(labelbottom=False)
+    shown = axes[0, 0].get_legend_handles_labels()
+    figure.legend(*shown, loc="outside lower center", fontsize="small", ncols=len(shown[0]))
+    axes[2, 0].plot(volts.time, volts.values, color="0.3", lw=0.8)
+    axes[2, 0].set_ylabel("u (V)")
+    axes[2, 0].set_xlabel("time (s)")
+    for w, (courses, costs) in traces.items():
+        for i, (parameter, values) in enumerate(courses.items()):
+            axes[i, 1].plot(values, color=colors[w], marker=".")
+            axes[i, 1].set_ylabel(f"{parameter} (kg·m²)")
+        axes[2, 1].semilogy(np.array(costs) / costs[0], color=colors[w], marker=".")
+    axes[2, 1].set_ylabel("cost / first cost")
+    axes[2, 1].set_xlabel("iteration")
+    for axis in axes.flat:
+        axis.grid(alpha=0.3)
+    for axis in axes[:, 1]:
+        axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    figure.suptitle(f"{name}: simulated from the fitted start and the input alone", fontsize="medium")
     figure.savefig(path, dpi=120)

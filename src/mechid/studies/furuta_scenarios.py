@@ -42,6 +42,7 @@ from mechid.studies.furuta_sweep import (
     told_stiffness,
     told_sweep,
 )
+from mechid.studies.furuta_tuned import simulated
 from mechid.studies.joint_fits import cell, held, marked, numbers, paper_cost, settled, validated
 from mechid.studies.study import Settings, Study
 
@@ -172,8 +173,11 @@ def run(settings: Settings, study: Study) -> None:
         for name, fit in fits.items()
     }
     shadow = _shadow(settings, study, free[SHADOWS], logs, real)
-    fits[SHADOWS].plot(study.figure_path("swing-up.png"))
-    study.result["scenarios"] = {"fits": told, "shadow": shadow, **told[SHADOWS]}
+    shown = simulated(settings, study, free, logs, fits)
+    for name, fit in fits.items():
+        fit.plot(study.figure_path(f"{name}.png"))
+    study.say(f"Measured, estimated and simulated angles are drawn in {study.out}.")
+    study.result["scenarios"] = {"fits": told, "shadow": shadow, "simulation": shown, **told[SHADOWS]}
     for sweep in chosen_sweeps(settings):
         if sweep in SWEPT:
             found = _swept(settings, study, sweep, *free[SHADOWS], logs[SHADOWS], truth)
