@@ -103,8 +103,12 @@ def simulate(
     time: Annotated[float, typer.Option(help="how long, s")],
     dt: Annotated[float, typer.Option(help="step size, s")] = 1e-3,
     stepper: Annotated[
-        str, typer.Option(help="variational, bdf1 … bdf6, midpoint, trapezoidal, spook")
-    ] = "variational",
+        str,
+        typer.Option(
+            help="variational, bdf1 … bdf6, midpoint, trapezoidal, spook; the first that suits where none is named",
+            show_default=False,
+        ),
+    ] = "",
     start: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, rad or m; kept as loops close")] = None,
     rate: Annotated[list[str] | None, typer.Option(help="NAME=VALUE, rad/s or m/s; kept likewise")] = None,
     hold: Annotated[list[str] | None, typer.Option(help="a coordinate that stays 0 as loops close")] = None,

@@ -13,6 +13,7 @@ from symbolic_cases import INERTIA, MASS, OFFSET, G, cart_pendulum, four_bar, ha
 from mechid import BDF, MechidError, Spook, Variational, assemble, project_rates, simulate
 from mechid.dynamics.onestep import OneStep
 from mechid.dynamics.symbolic import Program
+from mechid.dynamics.usual import usual
 from mechid.model.symbolic.mechanism import SymbolicMechanism
 from mechid.studies import mechanisms
 
@@ -464,3 +465,15 @@ def test_a_singular_mass_matrix_is_refused_at_the_start(rows, name):
     )
     with pytest.raises(MechidError, match=f"mass matrix of 'loose' is singular at the start.*'{name}'"):
         simulate(m, OneStep(0.01), 10, q=[1.0, 0.1])
+
+
+def test_the_usual_stepper_is_one_that_can():
+    """A Lagrangian is varied, equations are not; what only pushes is for SPOOK."""
+
+    pendulum = mechanisms.pendulum()
+    assert usual(pendulum) == "variational"
+    assert usual(pendulum.stops("hinge", upper=1.0)) == "spook"
+    equations = SymbolicMechanism.from_equations(
+        "x", "m*s'' = u", coordinates={"s": "m"}, parameters={"m": (1.0, "kg")}, inputs={"u": "N"}
+    )
+    assert usual(equations) == "midpoint"

@@ -822,3 +822,24 @@ def test_numbers_are_renewed():
         m.output("w")
     assert "M = 1.1 kg" in repr(m)
     assert "constants: g = 9.81 m/s²" in repr(m)
+
+
+@pytest.mark.parametrize("unit", ["g", "kgg", "N·mm/rad", "deg", "mm/s^2"])
+def test_units_that_are_not_si_are_refused(unit):
+    """Values are taken as SI: one in grams would count a thousand times."""
+    with pytest.raises(
+        MechidError, match=rf"The unit '{re.escape(unit)}' of 'm' has '.*' in it; values here are in SI"
+    ):
+        SymbolicMechanism.from_equations(
+            "x", "m*s'' = u", coordinates={"s": "m"}, parameters={"m": (1.0, unit)}, inputs={"u": "N"}
+        )
+
+
+@pytest.mark.parametrize(
+    "unit", ["", "1", "kg·m²", "kg*m^2", "N.m/rad", "m/s**2", "1/s", "N·m·s/rad", "V", "kg·m⁻¹"]
+)
+def test_si_units_are_taken(unit):
+    m = SymbolicMechanism.from_equations(
+        "x", "m*s'' = u", coordinates={"s": "m"}, parameters={"m": (1.0, unit)}, inputs={"u": "N"}
+    )
+    assert m.parameters[0].unit == unit

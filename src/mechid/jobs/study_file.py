@@ -20,6 +20,7 @@ from mechid.dynamics.onestep import OneStep
 from mechid.dynamics.spook import Spook
 from mechid.dynamics.spook_rows import NUMBERS, Softness
 from mechid.dynamics.stepper import Stepper
+from mechid.dynamics.usual import usual
 from mechid.dynamics.variational import FORCES, RULES, Variational
 from mechid.errors import choices
 from mechid.estimate.experiment import Experiment
@@ -114,12 +115,12 @@ def read_study(path: Path, changes: Sequence[str] = ()) -> Study:
     if estimator not in (ESTIMATORS[0], "regression"):
         _only_states(estimator, given.get("segments"), root.get("solver"))
     out = Path(given["out"].text()) if "out" in given else Path("out") / path.stem
-    stepper = _stepper(given["stepper"]) if "stepper" in given else Variational(1.0)
+    model, mechanism = read_mechanism_entry(root)
+    stepper = _stepper(given["stepper"], mechanism) if "stepper" in given else Variational(1.0)
     if regression.pop("rows", "") == "stepper":
         root.table(KEYS, needs=("stepper",))
         regression["stepper"] = stepper
     solver = _solver(root.get("solver"))
-    model, mechanism = read_mechanism_entry(root)
     free = _limited(root.get("limit"), read_parameters(given["parameters"], mechanism))
     logs = given["log"].tables()
     read = [read_experiment(entry, mechanism, path.parent) for entry in logs]
@@ -231,7 +232,7 @@ def read_mechanism_entry(root: Entry) -> tuple[Path, System]:
 # How it is stepped and solved
 
 
-def _stepper(entry: Entry) -> Stepper:
+def _stepper(entry: Entry, mechanism: System) -> Stepper:
     common = ("kind", "dt")
     tolerances = ("absolute_tolerance", "relative_tolerance")
     extra = {
@@ -242,7 +243,7 @@ def _stepper(entry: Entry) -> Stepper:
     }
     every = dict.fromkeys(k for keys in extra.values() for k in keys)
     entry.table((*common, *every), needs=("dt",))
-    kind = entry["kind"].text(STEPPERS, "stepper") if "kind" in entry else "variational"
+    kind = entry["kind"].text(STEPPERS, "stepper") if "kind" in entry else usual(mechanism)
     given = entry.table(None)
     for key in given:
         if key not in (*common, *extra[kind]):

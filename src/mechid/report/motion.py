@@ -23,6 +23,7 @@ from mechid.dynamics.simulate import Plan, finished, planned
 from mechid.dynamics.spook import Spook
 from mechid.dynamics.stepper import Stepper
 from mechid.dynamics.trajectory import Trajectory
+from mechid.dynamics.usual import usual
 from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError, choices, unknown
 from mechid.model.system import System
@@ -47,7 +48,8 @@ class Request:
 
     time: float
     dt: float = 1e-3
-    stepper: str = "variational"
+    stepper: str = ""
+    """empty: the usual one for the mechanism"""
     start: Sequence[str] = ()
     rate: Sequence[str] = ()
     hold: Sequence[str] = ()
@@ -66,6 +68,8 @@ class Request:
 class Checked:
     """A request without mistakes."""
 
+    chosen: str
+    """name of the stepper"""
     stepper: Stepper
     steps: int
     start: dict[str, float]
@@ -153,8 +157,9 @@ def check(mechanism: System, request: Request) -> Checked:
         raise MechidError(f"--dt {request.dt:g} s is longer than --time {request.time:g} s.")
     if request.every < 1:
         raise MechidError(f"--every must be 1 or more, not {request.every}.")
-    if request.stepper not in STEPPERS:
-        raise unknown("stepper", request.stepper, STEPPERS)
+    chosen = request.stepper or usual(mechanism)
+    if chosen not in STEPPERS:
+        raise unknown("stepper", chosen, STEPPERS)
     steps = int(np.round(request.time / request.dt))
     width = 2 * len(mechanism.coordinates) + len(mechanism.constraint_names) + len(mechanism.input_names) + 4
     if steps * width > MOST:
@@ -173,7 +178,7 @@ def check(mechanism: System, request: Request) -> Checked:
     if request.degrees:
         start, rate = (_in_radians(mechanism, numbers) for numbers in (start, rate))
     inputs, told = _inputs(mechanism, request, steps)
-    return Checked(STEPPERS[request.stepper](request.dt), steps, start, rate, inputs, told)
+    return Checked(chosen, STEPPERS[chosen](request.dt), steps, start, rate, inputs, told)
 
 
 def _in_radians(mechanism: System, numbers: dict[str, float]) -> dict[str, float]:
@@ -258,9 +263,7 @@ def _tell(
     run: Trajectory, asked: Checked, request: Request, summary: dict[str, Any], console: Console
 ) -> None:
     m = run.mechanism
-    console.print(
-        f"{m.name}: {counted(run.steps, 'step')} of {request.dt:g} s, {request.stepper}", style="bold"
-    )
+    console.print(f"{m.name}: {counted(run.steps, 'step')} of {request.dt:g} s, {asked.chosen}", style="bold")
     if abs(asked.steps * request.dt - request.time) > 1e-9 * request.time:
         say(console, f"Whole steps end at {asked.steps * request.dt:.9g} s, not at {request.time:g} s.")
     if asked.told:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from mechid.errors import MechidError, unknown
+from mechid.errors import MechidError, choices, unknown
 from mechid.model.geometry import finite
 from mechid.model.symbolic.expressions import TIME, Expression, Symbols, name_of, named, sm
 
 FORCE_UNITS = {"rad": "N·m", "m": "N"}
+SI = ("kg", "m", "s", "A", "K", "rad", "N", "J", "W", "Pa", "Hz", "V", "C", "F", "H", "T", "Wb", "Ω", "ohm")
+"""what units are products of"""
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,13 @@ def _unit(given: Any, name: str) -> str:
         return ""
     if not isinstance(given, str):
         raise MechidError(f"The unit of '{name}' must be a text, not {given!r}.")
+    for factor in filter(None, re.split(r"[·*./()×\s]+", given.replace("**", "^"))):
+        symbol = re.sub(r"\^?-?[\d⁰¹²³⁴⁵⁶⁷⁸⁹⁻½]+$", "", factor)
+        if symbol and symbol not in SI:
+            raise MechidError(
+                f"The unit '{given}' of '{name}' has '{symbol}' in it; values here are in SI: "
+                f"use {choices(SI, 20)}, and give the value in these."
+            )
     return given
 
 
