@@ -21,6 +21,7 @@ import numpy as np
 
 from mechid.compile import register
 from mechid.dynamics import dry
+from mechid.dynamics.joint_loads import carried
 from mechid.dynamics.linear import decomposed, solve
 from mechid.dynamics.model import Model
 from mechid.dynamics.newton import Evaluated, Solved, newton
@@ -98,19 +99,20 @@ class BDF(RateStepper):
         closure, slope = held(model, q, v, u, t + h)
         nc = len(closure)
         impulse = h * model.force_balance(q, v, alpha @ xs.v / h, u, t + h) + slope.T @ z[:nc]
-        impulse, stuck = self._with_friction(impulse, z[nc:], v, h, model)
+        on = model.dry.index
+        bound = self._friction_bound(q, v, alpha @ xs.v / h, z, u, h, model)
+        stuck = dry.row(z[nc:], v[on], bound, model.dry.inertia, model.dry.blur)
+        impulse -= spread(z[nc:], on, model.nq)
         return jnp.concatenate([alpha @ xs.q - h * v, impulse, closure, stuck])
 
-    def _with_friction(
-        self, impulse: Array, stuck: Array, v: Array, h: Array, model: Model
-    ) -> tuple[Array, Array]:
-        """The balance with friction's impulses, and friction's rows."""
-        on = model.dry.index
-        if not on.shape[0]:
-            return impulse, stuck
-        bound = h * dry.level(model.dry.values, v[on])
-        row = dry.row(stuck, v[on], bound, model.dry.inertia, model.dry.blur)
-        return impulse - spread(stuck, on, model.nq), row
+    def _friction_bound(
+        self, q: Array, v: Array, a: Array, z: Array, u: Array, h: Array, model: Model
+    ) -> Array:
+        """Largest impulses of friction: of the rate, and of what joints carry at the end of the step."""
+        bound = h * dry.level(model.dry.values, v[model.dry.index])
+        if not model.dry.loaded.shape[0]:
+            return bound
+        return bound + h * carried(model, q, v, a, -z[: model.nc] / h, u)
 
     def step(
         self,
@@ -157,15 +159,14 @@ class BDF(RateStepper):
             end = solved(stuck)
             pushed = jnp.concatenate([on.T, jnp.zeros((nc, len(on)))])
             H = on @ solve(end.kept.factors, pushed)[:n] * alpha[-1] / h
-            return dry.Around(end, on @ rates(end.y[:n])[0], H)
+            q, z, (v, a) = end.y[:n], end.y[n:], rates(end.y[:n])
+            return dry.Around(end, on @ v, H, self._friction_bound(q, v, a, z, u, h, model))
 
         if not len(on):
             end, stuck = solved(jnp.zeros(0)), jnp.zeros(0)
             outcome = end.outcome
         else:
-            end, stuck, left = dry.settled(
-                step, lambda rate: h * dry.level(model.dry.values, rate), model.dry.inertia, guess[1][nc:]
-            )
+            end, stuck, left = dry.settled(step, model.dry.inertia, guess[1][nc:])
             outcome = jnp.where(left > dry.OPEN, int(Outcome.STALLED), end.outcome)
         q, z = end.y[:n], jnp.concatenate([end.y[n:], stuck])
         return StepResult(State(q, rates(q)[0]), z, outcome, end.iterations, end.residual)

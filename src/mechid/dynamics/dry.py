@@ -42,6 +42,8 @@ class DryRows(NamedTuple):
     """(d,) rad/s or m/s: what the law is rounded over, for estimators on their way to it"""
     inertia: Array
     """(d,) m: what each coordinate feels in the mechanism's zero position, kg·m² or kg"""
+    loaded: Array
+    """those of the rows that were made with a coefficient of the joint's load"""
 
 
 def level(values: Array, v: Array) -> Array:
@@ -212,11 +214,11 @@ class Around(NamedTuple):
     """of the coordinates with friction"""
     H: Array
     """∂rate/∂impulses, about"""
+    bound: Array
+    """largest impulses of friction"""
 
 
-def settled(
-    step: Callable[[Array], Around], bound: Callable[[Array], Array], inertia: Array, guess: Array
-) -> tuple[Any, Array, Array]:
+def settled(step: Callable[[Array], Around], inertia: Array, guess: Array) -> tuple[Any, Array, Array]:
     """A step whose impulses of friction fit its rates: the step, the impulses, and what is left of their rows.
 
     Steps are nearly linear in the impulses, so that few are needed.
@@ -226,13 +228,11 @@ def settled(
         around, impulse, _, passes = state
         none, two_sided = jnp.zeros((0, impulse.shape[0])), np.zeros(impulse.shape[0], bool)
         rate = around.rate - around.H @ impulse
-        slide = Slide(
-            rate, around.H, CREEP / inertia, bound(around.rate), jnp.zeros(0), none, none.T, two_sided
-        )
+        slide = Slide(rate, around.H, CREEP / inertia, around.bound, jnp.zeros(0), none, none.T, two_sided)
         new, _ = solved(slide, impulse)
         now = step(new)
         # how far the impulses are from fitting, in impulses
-        stiff, most = jnp.diagonal(now.H) + CREEP / inertia, bound(now.rate)
+        stiff, most = jnp.diagonal(now.H) + CREEP / inertia, now.bound
         wanted = new - (now.rate + CREEP / inertia * new) / stiff
         left = jnp.max(jnp.abs(new - jnp.clip(wanted, -most, most)))
         return now, new, left, passes + 1

@@ -20,7 +20,7 @@ from mechid.dynamics.reflected import reflected_inertias
 from mechid.model import addresses
 from mechid.model.geometry import Array, perpendicular
 from mechid.model.mechanism import WORLD, Mechanism
-from mechid.model.parts import Contact, Custom, Joint, LineSpring, LoadFriction, Motor, Wrench
+from mechid.model.parts import Contact, Custom, DryFriction, Joint, LineSpring, LoadFriction, Motor, Wrench
 from mechid.model.system import Lowered
 
 
@@ -152,6 +152,7 @@ class Lowering(Lowered):
         )
         lines = [[self.frame_index[f] for f in (e.first, e.second)] for e in self._of(LineSpring)]
         return on | {
+            "dry_loaded": np.flatnonzero([e.load_coefficient for e in self._of(DryFriction)]),
             "motor_input": np.array([self.input_index[e.name] for e in self._of(Motor)], dtype=int),
             "load_index": np.array([self.axis_index[e.load] for e in self._of(LoadFriction)], dtype=int),
             "line_frames": np.array(lines, dtype=int).reshape(-1, 2),

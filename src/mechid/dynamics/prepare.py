@@ -83,6 +83,8 @@ class Topology:
     piecewise_spring_index: Any
     periodic_friction_index: Any
     dry_friction_index: Any
+    dry_loaded: Any
+    """those of them that were made with a coefficient of the joint's load"""
     lower_stop_index: Any
     upper_stop_index: Any
     motor_index: Any
@@ -145,7 +147,12 @@ def prepare(top: Topology, values: Any) -> TreeModel:
         load_friction=LoadRows(top.load_friction_index, top.load_index, part["load_friction"]),
         piecewise=AxisRows(top.piecewise_spring_index, part["piecewise_spring"]),
         periodic=AxisRows(top.periodic_friction_index, part["periodic_friction"]),
-        dry=DryRows(top.dry_friction_index, part["dry_friction"], *_scales(top, top.dry_friction_index)),
+        dry=DryRows(
+            top.dry_friction_index,
+            part["dry_friction"],
+            *_scales(top, top.dry_friction_index),
+            top.dry_loaded,
+        ),
         contacts=Contacts(
             *shape.contacts,
             part["contact"][:, 0],

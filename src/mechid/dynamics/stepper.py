@@ -358,15 +358,17 @@ class Stepper(abc.ABC):
 
 
 def refuse_one_sided(stepper: Stepper, model: Model) -> None:
-    """For steppers that know neither the impulses of joints nor such as only push."""
-    found = {
-        "stops": model.stops.index.shape[0],
-        "contacts": model.contacts.friction.shape[0],
-        "load_coefficient of dry friction": np.any(np.asarray(model.dry.values)[:, 4] > 0.0),
-    }
+    """For steppers that know no impulses which only push."""
+    found = {"stops": model.stops.index.shape[0], "contacts": model.contacts.friction.shape[0]}
     what = next((name for name, there in found.items() if there), None)
     if what is not None:
         raise MechidError(f"{type(stepper).__name__} knows no {what}: Spook does.")
+    grown = np.flatnonzero(np.asarray(model.dry.values)[:, 4] > 0.0)
+    if not np.isin(grown, model.dry.loaded).all():
+        raise MechidError(
+            f"{type(stepper).__name__} takes a load_coefficient of dry friction only where the mechanism was made "
+            "with one that is not 0: make it with one, or use Spook."
+        )
 
 
 def held(model: Model, q: Array, v: Array, u: Array, t: Array) -> tuple[Array, Array]:

@@ -194,7 +194,7 @@ class SymbolicModel:
 
     @property
     def dry(self) -> DryRows:
-        return DryRows(np.zeros(0, int), np.zeros((0, 6)), _NONE, _NONE)  # type: ignore[arg-type]
+        return DryRows(np.zeros(0, int), np.zeros((0, 6)), _NONE, _NONE, np.zeros(0, int))  # type: ignore[arg-type]
 
     @property
     def contacts(self) -> Contacts:

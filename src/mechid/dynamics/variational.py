@@ -23,6 +23,7 @@ import jax.numpy as jnp
 
 from mechid.compile import register
 from mechid.dynamics import dry
+from mechid.dynamics.joint_loads import carried
 from mechid.dynamics.linear import Factors, factorise, solve, solve_once, solve_transposed
 from mechid.dynamics.model import Hessians, Model
 from mechid.dynamics.newton import Evaluated, Kept, Solved, newton, nothing_kept
@@ -34,6 +35,7 @@ from mechid.dynamics.stepper import (
     Stepper,
     StepResult,
     along,
+    columns,
     extrapolate,
     refuse_one_sided,
 )
@@ -204,19 +206,47 @@ class Variational(Stepper):
         """Of its impulse on the left and the right end."""
         return (1.0, 0.0) if self.forces == "left" and self.rule == "midpoint" else (0.5, 0.5)
 
-    def _friction(self, q0: Array, q1: Array, stuck: Array, h: Array, model: Model) -> Array:
+    def _friction(self, xs: State, z: Array, u: Array, k: Array, model: Model) -> Array:
         """Its rows."""
-        on = model.dry.index
+        on, nc = model.dry.index, model.nc
         if not on.shape[0]:
             return jnp.zeros(0)
-        rate = (q1 - q0)[on] / h
-        bound = h * dry.level(model.dry.values, rate)
-        return dry.row(stuck, rate, bound, model.dry.inertia, model.dry.blur)
+        x0, x1 = (State(xs.q[i], xs.p[i]) for i in (0, 1))
+        h = self.step_size(k)
+        bound = self._friction_bound(x0, x1, z[:nc], u, h, model)
+        rate = (x1.q - x0.q)[on] / h
+        return dry.row(z[nc:], rate, bound, model.dry.inertia, model.dry.blur)
+
+    def _friction_bound(self, x0: State, x1: State, lam: Array, u: Array, h: Array, model: Model) -> Array:
+        """Its largest impulses: of the rate, and of what joints carry in the middle of the step."""
+        v = (x1.q - x0.q) / h
+        bound = h * dry.level(model.dry.values, v[model.dry.index])
+        if not model.dry.loaded.shape[0]:
+            return bound
+        v0, v1 = (self.velocities(model, x, u, v[model.driven]) for x in (x0, x1))
+        return bound + h * carried(model, (x0.q + x1.q) / 2, v, (v1 - v0) / h, -lam / h, u)
 
     def _friction_slopes(
+        self, xs: State, z: Array, u: Array, k: Array, model: Model
+    ) -> tuple[Array, Array, Array]:
+        """By both states, by all multipliers, by the inputs."""
+        if model.dry.loaded.shape[0]:
+            still = jnp.zeros((2, 2 * model.nq))
+
+            def moved(d: Array, z: Array, u: Array, m: Model) -> Array:
+                return self._friction(jax.vmap(self.retract)(xs, d), z, u, k, m)
+
+            _, (by_x, by_z, by_u), _ = columns(moved, (still, z, u), model, None)
+            return jnp.moveaxis(by_x, 1, 0), by_z, by_u
+        by_q, own = self._level_slopes(*xs.q, z[model.nc :], self.step_size(k), model)
+        wide = jnp.pad(by_q, ((0, 0), (0, model.nq)))
+        by_z = jnp.pad(own, ((0, 0), (model.nc, 0)))
+        return jnp.stack([-wide, wide]), by_z, jnp.zeros((len(own), len(u)))
+
+    def _level_slopes(
         self, q0: Array, q1: Array, stuck: Array, h: Array, model: Model
     ) -> tuple[Array, Array]:
-        """By q1 (by q0 the opposite), and by the impulses."""
+        """Without loads: by q1 (by q0 the opposite), and by the impulses."""
         on, n = model.dry.index, model.nq
         rate = (q1 - q0)[on] / h
         inertia, bound = model.dry.inertia, h * dry.level(model.dry.values, rate)
@@ -275,11 +305,11 @@ class Variational(Stepper):
                 end = solved(stuck, start, kept)
                 pushed = jnp.concatenate([-shares[0] * on.T, jnp.zeros((nc, len(on)))])
                 H = on @ solve(end.kept.factors, pushed)[:n] / h
-                return dry.Around(end, on @ (end.y[:n] - q0) / h, H)
+                q1, lam, (p1, _) = end.y[:n], end.y[n:], end.extra
+                bound = self._friction_bound(State(q0, p0), State(q1, p1), lam, u, h, model)
+                return dry.Around(end, on @ (q1 - q0) / h, H, bound)
 
-            end, stuck, left = dry.settled(
-                step, lambda rate: h * dry.level(model.dry.values, rate), model.dry.inertia, guess[1][nc:]
-            )
+            end, stuck, left = dry.settled(step, model.dry.inertia, guess[1][nc:])
             outcome = jnp.where(left > dry.OPEN, int(Outcome.STALLED), end.outcome)
         p1, slope1 = end.extra
         return StepResult(
@@ -338,12 +368,11 @@ class Variational(Stepper):
         by_u = jnp.concatenate([left_u, -right_u, model.constraint_input_slope()])
         if model.dry.index.shape[0]:
             on, (first, last) = jax.nn.one_hot(model.dry.index, n), self._friction_shares()
-            by_q, own = self._friction_slopes(q0, q1, z[nc:], h, model)
-            wide = jnp.pad(by_q, ((0, 0), (0, n)))
-            by_x0, by_x1 = jnp.concatenate([by_x0, -wide]), jnp.concatenate([by_x1, wide])
+            (old, new), own, driven = self._friction_slopes(xs, z, u, k, model)
+            by_x0, by_x1 = jnp.concatenate([by_x0, old]), jnp.concatenate([by_x1, new])
             side = jnp.concatenate([first * on.T, -last * on.T, jnp.zeros((nc, len(on)))])
-            by_z = _stacked([by_z, side], [jnp.zeros((len(on), nc)), own])
-            by_u = jnp.pad(by_u, ((0, len(on)), (0, 0)))
+            by_z = _stacked([by_z, side], [own])
+            by_u = jnp.concatenate([by_u, driven])
         r = self.residual(xs, z, u, t, k, model)
         by_theta = along(lambda m: self.residual(xs, z, u, t, k, m), model, tangent, r)
         return Blocks(r, jnp.stack([by_x0, by_x1]), by_z, by_u, by_theta)
@@ -377,7 +406,7 @@ class Variational(Stepper):
         closure, _ = model.constraint(q1, u, at1)
         lam, stuck = z[: model.nc], z[model.nc :]
         first, last = (share * spread(stuck, model.dry.index, model.nq) for share in self._friction_shares())
-        held = self._friction(q0, q1, stuck, h, model)
+        held = self._friction(xs, z, u, k, model)
         F = jnp.concatenate([xs.p[0] + left - slope.T @ lam + first, closure, held])
         return F, jnp.concatenate([q1, right + last])
 
