@@ -192,6 +192,30 @@ def test_loads_are_those_of_spooks_joints(name, make):
     assert errors[1] < 1e-3 * np.ptp(exact)
 
 
+@pytest.mark.parametrize("forces", ["left", "balanced"])
+def test_more_hinges_rub_than_a_linkage_can_move(forces):
+    """One way to move, friction at three hinges that share it: energy falls by what they take."""
+    m = four_bar()
+    for hinge in "abc":
+        m = m.dry_friction(hinge, coulomb=0.05)
+    stepper = Variational(1e-3, forces=forces)
+    run = simulate(m, stepper, 3000, q=assemble(m, {"a": 0.9}))
+    taken = -np.sum(run.multipliers[:, -3:] * np.diff(run.q, axis=0) / 1e-3)
+    energy = [float(sum(run.model.energy(run.q[i], run.v[i]))) for i in (0, -1)]
+    assert taken == pytest.approx(energy[0] - energy[1], rel=5e-3)
+    assert np.all(run.multipliers[:, -3:] * np.diff(run.q, axis=0) <= 1e-12)
+
+
+@pytest.mark.parametrize("coefficient", [0.14, 0.3, 1.0])
+def test_friction_that_grows_with_its_own_load_may_stop_at_once(coefficient):
+    """A hinge whose force stops it is pressed the more by that: m c/(J + m c²) per N·m s, against 1/(μ r)."""
+    rod = Mechanism("rod").body("rod", mass=1.0, com=(0, 0, -0.1), inertia=(0.0033, 0.0033, 0.001))
+    m = rod.revolute("hinge", "world", "rod", axis="y").dry_friction("hinge", load_coefficient=coefficient)
+    assert coefficient * 0.1 / (0.0033 + 0.1**2) > 1.0
+    run = simulate(m, Spook(1e-3), 20, v=[3.0])
+    assert np.abs(run.v[1:]).max() < 1e-5
+
+
 # Cases of several coordinates
 
 

@@ -27,12 +27,12 @@ from mechid.dynamics.model import Model
 from mechid.dynamics.newton import Evaluated, Solved, newton
 from mechid.dynamics.rates import RateStepper, State
 from mechid.dynamics.stepper import (
-    Outcome,
     RowKind,
     StepResult,
     extrapolate,
     held,
     refuse_one_sided,
+    settled_outcome,
 )
 from mechid.dynamics.tree import Array, spread
 from mechid.errors import MechidError
@@ -167,7 +167,7 @@ class BDF(RateStepper):
             outcome = end.outcome
         else:
             end, stuck, left = dry.settled(step, model.dry.inertia, guess[1][nc:])
-            outcome = jnp.where(left > dry.OPEN, int(Outcome.STALLED), end.outcome)
+            outcome = settled_outcome(left, end.outcome)
         q, z = end.y[:n], jnp.concatenate([end.y[n:], stuck])
         return StepResult(State(q, rates(q)[0]), z, outcome, end.iterations, end.residual)
 

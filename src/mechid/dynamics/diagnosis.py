@@ -41,6 +41,11 @@ def diagnose(stepper: Stepper, model: Model, mechanism: System, run: Any, t: flo
         return "an input is not finite."
     last = jax.tree.map(lambda a: a[-1], run.states)
     facts = _Facts(*map(np.asarray, _facts(stepper, model, last, failed.state, failed.u, t)))  # type: ignore[arg-type]
+    if failed.outcome == Outcome.UNSETTLED:
+        return (
+            "no way was found in which what rubs, touches or stops it sticks and slides together; a smaller dt may "
+            "help, or less friction where bodies jam."
+        )
     dt = float(stepper.step_size(jnp.asarray(run.steps_done)))
     residual = f"its residual is {float(failed.residual):.3g} times the tolerance"
     loose = _singular(mechanism, facts)

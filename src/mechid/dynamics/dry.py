@@ -23,14 +23,18 @@ from mechid.dynamics.tree import Array
 
 CREEP = 1e-6
 """ρ: of what friction could do to a rate in a step, what a coordinate that sticks creeps by"""
+LEAST = 1e-2
+"""of 1/m: by what an impulse is taken to move its row at least"""
 OPEN = 1e-9
 """N·m·s or N·s of friction's rows that may be left"""
+QUICK, NEAR = 3, 0.01
+"""passes of a step before impulses are held near the last ones, and by which part of their stiffness"""
 PASSES = 50
 """at most, over sticking and sliding"""
 FEW = 2
-"""rows for which passes always end"""
+"""rows for which Lemke's algorithm is not needed"""
 TRIES = 10
-"""passes for more rows, before Lemke's algorithm is asked"""
+"""passes before other ways are tried"""
 
 
 class DryRows(NamedTuple):
@@ -124,7 +128,7 @@ def solved(slide: Slide, guess: Array) -> tuple[Array, Array]:
     counts. Where many rows hold the same body neither may end: then Lemke's algorithm decides.
     """
     d, one, sigma = guess.shape[0], jnp.eye(guess.shape[0]), slide.sigma
-    stiff = jnp.diagonal(slide.H) + sigma
+    stiff = jnp.where(slide.one_sided, jnp.diagonal(slide.H) + sigma, stiffness(slide.H, sigma))
 
     def parts(impulse: Array) -> tuple[Array, Array, Array, Array]:
         n = slide.load + slide.N @ impulse
@@ -147,10 +151,16 @@ def solved(slide: Slide, guess: Array) -> tuple[Array, Array]:
         return impulse
 
     def exact(impulse: Array) -> Array:
+        _, bound, _, wanted = parts(impulse)
+        bound = jnp.where(slide.one_sided, 0.0, bound)
+        cases = jnp.where(wanted >= bound, 1.0, jnp.where(wanted <= -bound, -1.0, 0.0))
+        return cased(impulse, cases)
+
+    def cased(impulse: Array, cases: Array) -> Array:
+        """Newton's step where rows slide one way or the other, or stick (0)."""
         gap, bound, n, wanted = parts(impulse)
         bound = jnp.where(slide.one_sided, 0.0, bound)
         U = jnp.where(jnp.asarray(slide.one_sided)[:, None], 0.0, slide.U)
-        cases = jnp.where(wanted >= bound, 1.0, jnp.where(wanted <= -bound, -1.0, 0.0))
         sticks = jnp.where(slide.one_sided, wanted > 0.0, cases == 0.0)
         slides = one - cases[:, None] * (U * jnp.sign(n)) @ slide.N
         J = jnp.where(sticks[:, None], slide.H + jnp.diag(sigma), slides)
@@ -169,18 +179,31 @@ def solved(slide: Slide, guess: Array) -> tuple[Array, Array]:
         impulse, error, passes = state
         return (error > 1e-12 * (1e-3 + jnp.max(jnp.abs(impulse)))) & (passes < PASSES)
 
-    def pivoted(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+    def otherwise(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        """Where loads grow with the friction that they carry all may stick that seemed to slide."""
         impulse, error, passes = state
-        new = _pivoted(slide, impulse)
-        finer = left(new) < error
-        return jnp.where(finer, new, impulse), jnp.where(finer, left(new), error), passes + 1
+        tried = [cased(cased(impulse, 0.0 * impulse), 0.0 * impulse)]
+        if d > FEW:
+            tried += [_pivoted(slide, impulse)]
+        for new in tried:
+            finer = left(new) < error
+            impulse, error = jnp.where(finer, new, impulse), jnp.where(finer, left(new), error)
+        return impulse, error, passes + 1
 
     def next_one(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        return jax.lax.cond(state[2] == TRIES, pivoted, better, state)
+        return jax.lax.cond(state[2] == TRIES, otherwise, better, state)
 
     start = (guess, jnp.array(jnp.inf), jnp.array(0))
-    impulse, error, _ = jax.lax.while_loop(unfinished, better if d <= FEW else next_one, start)
+    impulse, error, _ = jax.lax.while_loop(unfinished, next_one, start)
     return impulse, error
+
+
+def stiffness(H: Array, creep: Array) -> Array:
+    """By what each row is moved by its own impulse: any positive number tells the cases apart.
+
+    In closed loops an impulse may hardly move its own row, and within a step even the other way.
+    """
+    return jnp.maximum(jnp.diagonal(H) + creep, LEAST / CREEP * creep)
 
 
 def _pivoted(slide: Slide, near: Array) -> Array:
@@ -221,18 +244,22 @@ class Around(NamedTuple):
 def settled(step: Callable[[Array], Around], inertia: Array, guess: Array) -> tuple[Any, Array, Array]:
     """A step whose impulses of friction fit its rates: the step, the impulses, and what is left of their rows.
 
-    Steps are nearly linear in the impulses, so that few are needed.
+    Steps are nearly linear in the impulses, so that few are needed. Where more rows stick than there are ways to
+    move, H says hardly more than rounding of how they share the load: then impulses stay near the last ones.
     """
 
     def again(state: tuple[Any, Array, Array, Array]) -> tuple[Any, Array, Array, Array]:
         around, impulse, _, passes = state
+        near = jnp.where(passes < QUICK, 0.0, NEAR) * stiffness(around.H, CREEP / inertia)
         none, two_sided = jnp.zeros((0, impulse.shape[0])), np.zeros(impulse.shape[0], bool)
-        rate = around.rate - around.H @ impulse
-        slide = Slide(rate, around.H, CREEP / inertia, around.bound, jnp.zeros(0), none, none.T, two_sided)
+        rate = around.rate - around.H @ impulse - near * impulse
+        slide = Slide(
+            rate, around.H, CREEP / inertia + near, around.bound, jnp.zeros(0), none, none.T, two_sided
+        )
         new, _ = solved(slide, impulse)
         now = step(new)
         # how far the impulses are from fitting, in impulses
-        stiff, most = jnp.diagonal(now.H) + CREEP / inertia, now.bound
+        stiff, most = stiffness(now.H, CREEP / inertia), now.bound
         wanted = new - (now.rate + CREEP / inertia * new) / stiff
         left = jnp.max(jnp.abs(new - jnp.clip(wanted, -most, most)))
         return now, new, left, passes + 1

@@ -10,6 +10,8 @@ in the rows, and so in the components, in which SPOOK has these forces as unknow
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -22,7 +24,7 @@ from mechid.dynamics.spook_scene import Scene, State, body_forces, impulses, ine
 from mechid.dynamics.tree import Array, cross, kinematics
 
 
-def carried(model: TreeModel, q: Array, v: Array, a: Array, reaction: Array, u: Array) -> Array:
+def carried(model: Any, q: Array, v: Array, a: Array, reaction: Array, u: Array) -> Array:
     """(d,) what the loads of joints add to the bounds of dry friction (N·m or N).
 
     a: accelerations of the coordinates; reaction: of loops, couplings and drives, N or N·m.

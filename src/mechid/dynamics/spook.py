@@ -272,7 +272,7 @@ class Spook(Stepper):
         moved = self.retract(x0, jnp.concatenate([h * new, jnp.zeros(half)]))
         v, w = new.reshape(2, -1, 3)
         fine = jnp.all(jnp.isfinite(solved))
-        ended = jnp.where(error > dry.OPEN, int(Outcome.STALLED), int(Outcome.SOLVED))
+        ended = jnp.where(error > dry.OPEN, int(Outcome.UNSETTLED), int(Outcome.SOLVED))
         outcome = jnp.where(fine, ended, int(Outcome.SINGULAR))
         unit = moved.e / jnp.linalg.norm(moved.e, axis=-1, keepdims=True)
         state = State(moved.r, unit, v, w, scene.at.q)

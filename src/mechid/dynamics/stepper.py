@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mechid.dynamics import dry
 from mechid.dynamics.linear import Factors, decomposed, solve, solve_transposed
 from mechid.dynamics.model import Model, float_leaves, with_float_leaves
 from mechid.dynamics.tree import Array
@@ -41,6 +42,14 @@ class Outcome(enum.IntEnum):
     STALLED = 1
     SINGULAR = 2
     TOO_MANY = 3
+    UNSETTLED = 4
+    """friction, contacts or stops"""
+
+
+def settled_outcome(left: Array, solved: Array) -> Array:
+    """Of a step, from what is left of friction's rows and the outcome of the others."""
+    fails = (left > dry.OPEN) & (solved == int(Outcome.SOLVED))
+    return jnp.where(fails, int(Outcome.UNSETTLED), solved)
 
 
 class StepResult(NamedTuple):

@@ -30,7 +30,6 @@ from mechid.dynamics.newton import Evaluated, Kept, Solved, newton, nothing_kept
 from mechid.dynamics.stepper import (
     Blocks,
     LinearStep,
-    Outcome,
     RowKind,
     Stepper,
     StepResult,
@@ -38,6 +37,7 @@ from mechid.dynamics.stepper import (
     columns,
     extrapolate,
     refuse_one_sided,
+    settled_outcome,
 )
 from mechid.dynamics.tree import Array, spread
 from mechid.errors import MechidError
@@ -238,7 +238,7 @@ class Variational(Stepper):
 
             _, (by_x, by_z, by_u), _ = columns(moved, (still, z, u), model, None)
             return jnp.moveaxis(by_x, 1, 0), by_z, by_u
-        by_q, own = self._level_slopes(*xs.q, z[model.nc :], self.step_size(k), model)
+        by_q, own = self._level_slopes(xs.q[0], xs.q[1], z[model.nc :], self.step_size(k), model)
         wide = jnp.pad(by_q, ((0, 0), (0, model.nq)))
         by_z = jnp.pad(own, ((0, 0), (model.nc, 0)))
         return jnp.stack([-wide, wide]), by_z, jnp.zeros((len(own), len(u)))
@@ -310,7 +310,7 @@ class Variational(Stepper):
                 return dry.Around(end, on @ (q1 - q0) / h, H, bound)
 
             end, stuck, left = dry.settled(step, model.dry.inertia, guess[1][nc:])
-            outcome = jnp.where(left > dry.OPEN, int(Outcome.STALLED), end.outcome)
+            outcome = settled_outcome(left, end.outcome)
         p1, slope1 = end.extra
         return StepResult(
             State(end.y[:n], p1),
