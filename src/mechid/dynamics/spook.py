@@ -176,6 +176,12 @@ class Spook(Stepper):
         stiff = jnp.where(sigma > 0.0, 1.0 / jnp.where(sigma > 0.0, sigma, 1.0), 0.0)
         return _felt(model, scene, rates) + (closing.T * stiff) @ closing
 
+    def row_inertias(self, model: TreeModel, q: Array) -> Array:  # type: ignore[override]
+        mass, _, inertia = inertias(model)
+        return jnp.concatenate(
+            [jnp.repeat(mass, 3), jnp.repeat(jnp.trace(inertia, axis1=1, axis2=2) / 3.0, 3)]
+        )
+
     # One step
 
     def residual(

@@ -245,6 +245,11 @@ class Stepper(abc.ABC):
         """Momenta for rates, in the order of the kinematic rows, of a stepper that has such rows."""
         raise NotImplementedError
 
+    def row_inertias(self, model: Model, q: Array) -> Array:
+        """(dynamic rows,) what their impulses move, kg or kg·m²."""
+        count = sum(kind is RowKind.DYNAMIC for kind in self.rows(model))
+        return jnp.tile(jnp.diagonal(model.mass_matrix(q)), count // model.nq)
+
     def predict(self, history: Any, zs: Array, known: Array) -> tuple[Any, Array]:
         """A guess of the next state and multipliers from the last HISTORY states (oldest first), `known`
         of them true, and multipliers, one less of which are true."""

@@ -32,6 +32,7 @@ from mechid.estimate.samples import Group
 from mechid.estimate.shooting import Shooting
 from mechid.estimate.solvers.block_arrow import Chain, Sizes, Swept, follow, sweep
 from mechid.estimate.solvers.problem import within
+from mechid.estimate.standard import Standard, factors, measured, slopes
 from mechid.estimate.start import Tangents
 from mechid.estimate.uncertainty import Rows
 
@@ -120,6 +121,8 @@ class ChainProblem:
     """rad/s or m/s over which contacts, stops and dry friction are rounded"""
     pace: np.ndarray | None = None
     """rad/s or m/s, RMS of the rates of the same rows"""
+    standard: Standard | None = None
+    """what state errors are measured by; None: impulses as they are"""
 
     @property
     def stepper(self) -> Stepper:
@@ -141,7 +144,7 @@ class ChainProblem:
 
     def evaluate(self, y: np.ndarray, motions: tuple[Motion, ...]) -> Place:
         base, model = self.base, self.bound(y)
-        rows = dynamic_rows(self.stepper, model)
+        rows, factor = dynamic_rows(self.stepper, model), self._factor(model)
 
         def one(i: int) -> Link | None:
             s, motion = base.shootings[i], motions[i]
@@ -155,7 +158,7 @@ class ChainProblem:
             r = interval_residuals(s.stepper, model, stretch)
             weights = zip(s.groups, s.weights(base.noise[i]), strict=True)
             seen = tuple(residuals(s.stepper, model, g, w, stretch) for g, w in weights)
-            return Link(now, stretch, *found, r[:, rows], np.delete(r, rows, axis=1), seen)
+            return Link(now, stretch, *found, factor * r[:, rows], np.delete(r, rows, axis=1), seen)
 
         links = each(one, range(len(motions)))
         if any(link is None for link in links):
@@ -165,11 +168,11 @@ class ChainProblem:
     def rounded(self, place: Place) -> Place:
         """The same place where this problem rounds friction otherwise: sensors see what they saw."""
         model = self.bound(place.y)
-        rows = dynamic_rows(self.stepper, model)
+        rows, factor = dynamic_rows(self.stepper, model), self._factor(model)
 
         def one(link: Link) -> Link:
             r = interval_residuals(self.stepper, model, link.stretch)
-            return link._replace(errors=r[:, rows], hard=np.delete(r, rows, axis=1))
+            return link._replace(errors=factor * r[:, rows], hard=np.delete(r, rows, axis=1))
 
         return self.priced(place._replace(model=model, links=tuple(each(one, place.links))))
 
@@ -184,6 +187,9 @@ class ChainProblem:
             violation += float(np.abs(link.hard).sum())
         fine = np.isfinite(cost + violation)
         return place._replace(cost=cost if fine else np.inf, violation=violation if fine else np.inf)
+
+    def _factor(self, model: Model) -> Any:
+        return 1.0 if self.standard is None else factors(self.standard, self.stepper, model)
 
     def _believed(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Residuals of further rows on θ, and their slopes by y."""
@@ -214,10 +220,13 @@ class ChainProblem:
         base, nt = self.base, self.base.free.size
         theta, model = place.y[:nt], place.model
         tangent = tangent_at(base.free, theta, model)
+        by_theta = None
+        if self.standard is not None:
+            by_theta = slopes(self.standard, self.stepper, model, tangent)
 
         def one(i: int) -> tuple[Any, ...]:
             s, link = base.shootings[i], place.links[i]
-            chain, intervals = self._chain(i, model, tangent, link)
+            chain, intervals = self._chain(i, model, tangent, link, by_theta)
             first = jax.tree.map(lambda a: a[0], link.motion.states)
             start = s.first.slopes(s.stepper, model, tangent, first, link.q, link.v, float(s.grid.t[0]))
             return chain, intervals, sweep(chain), start
@@ -247,10 +256,14 @@ class ChainProblem:
         held = np.column_stack([base.held_slopes(place.y, list(linear.starts)), base.held(place.y)])
         return linear._replace(triangle=np.asarray(np.linalg.qr(np.concatenate(rows), mode="r")), held=held)
 
-    def _chain(self, i: int, model: Model, tangent: Any, link: Link) -> tuple[Chain, Intervals]:
+    def _chain(
+        self, i: int, model: Model, tangent: Any, link: Link, by_theta: np.ndarray | None
+    ) -> tuple[Chain, Intervals]:
         s, nt = self.base.shootings[i], self.base.free.size
         stepper = s.stepper
         intervals = linear_intervals(stepper, model, tangent, link.stretch)
+        if by_theta is not None:
+            intervals = measured(intervals, link.errors, self._factor(model), by_theta)
         sizes = Sizes(link.errors.shape[1], stepper.nx(model), stepper.window, nt)
         weights = self.base.shootings[i].weights(self.base.noise[i])
         tables, first = [], []

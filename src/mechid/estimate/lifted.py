@@ -28,6 +28,7 @@ from mechid.estimate.solvers.problem import (
     plural,
     projected,
 )
+from mechid.estimate.standard import standard_of
 from mechid.estimate.sticking import rounded, sharp, sharper
 
 SMALL = 1e-8
@@ -115,6 +116,9 @@ def solve_lifted(
     base = problem.base
     watch = _Watch(base, progress, [], 1, time.perf_counter())
     y = np.clip(y, base.lower, base.upper)
+    if hardening is not None and problem.standard is None:
+        states = [m.states for m in motions]
+        problem = replace(problem, standard=standard_of(problem.stepper, problem.bound(y), states))
     problem = rounded(problem, y, motions)
     place = problem.evaluate(y, motions)
     if not np.isfinite(place.cost):

@@ -26,6 +26,9 @@ TOLD = 1e-8
 """singular values below this part of the largest, of sensitivities scaled to unit columns, count as zero"""
 
 
+SILENT = 1e-6
+"""standard deviations, all samples together: a parameter by whose whole value residuals change less is not told"""
+
 SEGMENTED = 1e-7
 """part of a value below which no standard deviation is given where segments are joined by rounded numbers"""
 
@@ -86,6 +89,7 @@ def assessed(problem: ShootingProblem, y: np.ndarray, rows: Rows) -> Uncertainty
     notes: list[str] = []
     slope = physical_slope(free, y[:nt])
     r, J, C, lengths, present, errors = rows
+    J = _heard(J, y, nt)
     count = int(sum(length for length, _ in lengths))
     # motions that stay whole: y = Z z with C Z = 0
     Z = np.eye(n) if not len(C) else scipy.linalg.null_space(C)
@@ -132,6 +136,14 @@ def assessed(problem: ShootingProblem, y: np.ndarray, rows: Rows) -> Uncertainty
     covariance[np.diag_indices(nt)] = np.where(hidden, np.inf, np.diag(covariance))
     stds = np.sqrt(np.where(unknown, np.inf, np.diag(usual)))
     return Uncertainty(covariance, stds, _projected(triangle, Z, nt), misfit, correlation, tuple(notes))
+
+
+def _heard(J: np.ndarray, y: np.ndarray, count: int) -> np.ndarray:
+    """Slopes without those of parameters that may as well be anything: what is left of these is rounding."""
+    size = np.where(y == 0.0, 1.0, np.abs(y))[:count]
+    heard = np.ones(J.shape[1], bool)
+    heard[:count] = np.linalg.norm(J[:, :count], axis=0) * size > SILENT
+    return J * heard
 
 
 def _projected(J: np.ndarray, Z: np.ndarray, count: int) -> np.ndarray:
