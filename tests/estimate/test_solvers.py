@@ -356,3 +356,12 @@ def test_the_recorder_counts():
     (line,) = watch.trace
     assert (line.number, line.cost, line.gradient_norm, line.step) == (0, 0.5, 4.0, 0.5)
     assert (line.values, line.evaluations) == ((2.0,), 3)
+
+
+def test_damping_alone_is_no_convergence():
+    """|y| + 1 − y/4 with its slope on one side: it goes down to 0, where the slope still promises."""
+    kinked = Analytic(lambda y: np.array([abs(y[0]) + 1.0 - y[0] / 4]), lambda y: np.array([[0.75]]), 1)
+    solution = LevenbergMarquardt().solve(kinked, np.array([1.0]))
+    assert not solution.converged
+    assert abs(solution.point.y[0]) < 1e-2
+    assert "though slopes promise 100% of it: it has corners here" in solution.outcome

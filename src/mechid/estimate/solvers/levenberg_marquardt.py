@@ -28,6 +28,13 @@ from mechid.estimate.solvers.problem import (
 GROWTH = 10.0
 """of the damping at the first step that fails; more at each further one"""
 
+DAMPED = 1e-9
+"""damping that hardly shortens a step"""
+STUCK = 1e-3
+"""of the cost: where a step without damping promises more, it has not converged"""
+ROUNDING = 1e-9
+"""of the first cost: what is less than that is none"""
+
 APPROACH = 0.9
 """of the way to a bound that one step may go (the next may touch it): at a bound, motions are often extreme"""
 
@@ -67,6 +74,18 @@ class LevenbergMarquardt:
         def end(converged: bool, outcome: str) -> Solution:
             return Solution(point, converged, outcome, tuple(watch.trace), multipliers)
 
+        def ended(why: str) -> Solution:
+            """Converged, unless it was the damping alone that left nothing to gain."""
+            hidden = _promise(model, limits) if damping > DAMPED else 0.0
+            if hidden <= max(STUCK * point.cost, ROUNDING * watch.trace[0].cost):
+                return end(True, _done(why, watch))
+            stuck = _done("No step lowers the cost any more", watch, converged=False)
+            return end(
+                False,
+                f"{stuck[:-1]}, though slopes promise {hidden / point.cost:.0%} of it: it has corners here, as "
+                "friction that sticks makes them. Start elsewhere, or estimate states too, which rounds them.",
+            )
+
         while len(watch.trace) <= self.max_iterations:
             limits = inequalities(problem, point.y, np.where(near, 1.0, APPROACH))
             try:
@@ -79,9 +98,9 @@ class LevenbergMarquardt:
             length = _length(d, point.y)
             closed = point.violation <= 1e-9 * (1.0 + np.abs(point.y).sum())
             if closed and promised <= self.cost_tolerance * point.cost:
-                return end(True, _done("no step promises to lower the cost further", watch))
+                return ended("no step promises to lower the cost further")
             if closed and length <= self.step_tolerance:
-                return end(True, _done("the parameters no longer move", watch))
+                return ended("the parameters no longer move")
 
             try:
                 trial = watch.evaluate(within(problem, point.y + d))
@@ -103,13 +122,22 @@ class LevenbergMarquardt:
                 return end(False, f"Interrupted after {plural(len(watch.trace) - 1, 'iteration')}.")
             # rounding alone separates the two: nothing is left to gain
             if np.isfinite(trial.cost) and abs(gained) <= 1e-12 * point.cost and closed and length <= 1e-4:
-                return end(True, _done("the cost is at the limit of rounding", watch))
+                return ended("the cost is at the limit of rounding")
             damping, growth = max(damping, 1e-12) * growth, growth * 3
             if damping > 1e20:
                 return end(False, _done("No step lowers the cost any more", watch, converged=False))
         return end(
             False, f"Not converged after {plural(self.max_iterations, 'iteration')}: allow more of them."
         )
+
+
+def _promise(model: Quadratic, limits: Any) -> float:
+    """What the whole step, nearly undamped, would gain if the cost were as smooth as it looks from here."""
+    try:
+        d, _ = damped_step(model, DAMPED, limits, model.c)
+    except np.linalg.LinAlgError:
+        return 0.0
+    return float(-(model.g @ d + 0.5 * d @ model.H @ d))
 
 
 def damped_step(
