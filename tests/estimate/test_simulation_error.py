@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from estimation_cases import freed, log_with
 
-from mechid import MechidError, Parameters, Variational, simulate
+from mechid import MechidError, Parameters, Variational, log_of, simulate
 from mechid.dynamics.sensors import FunctionSensor, frame_pose, joint_position
 from mechid.estimate.experiment import Cost, Experiment, Measured, Start
 from mechid.estimate.problem import ShootingProblem
@@ -386,3 +386,15 @@ def test_a_start_that_cannot_be_simulated():
     assert told.startswith("The starting parameters cannot be simulated. Step ")
     assert " s could not be solved: " in told
     assert told.endswith(".")
+
+
+def test_fewer_samples_than_unknowns():
+    m = mechanisms.pendulum()
+    log = log_of([0.0, 0.01, 0.02], {"angle": [1.0, 1.0, 0.99]}, units={"angle": "rad"})
+    start = Start(q={"hinge": 1.0}, q_std="free", v_std="free")
+    given = Experiment(log, [Measured(joint_position(m, "hinge"), "angle", std=1e-3)], start=start)
+    free = Parameters(m).free("rod.mass").free("hinge.damping")
+    with pytest.raises(MechidError, match="has 3 samples for 4 unknowns"):
+        simulation_error(m, Variational(0.01), given, free)
+    held = Parameters(m).free("rod.mass").free("hinge.damping", prior=(0.02, 0.01))
+    simulation_error(m, Variational(0.01), given, held, LevenbergMarquardt(max_iterations=1))

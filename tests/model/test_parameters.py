@@ -13,6 +13,7 @@ from mechid.errors import MechidError
 from mechid.model.mechanism import Mechanism
 from mechid.model.parameter import Quantity
 from mechid.model.parameters import Parameters
+from mechid.studies import mechanisms
 
 INERTIA = (0.30, 0.10, 0.32, 0.01, 0.02, -0.01)
 
@@ -552,3 +553,11 @@ def test_a_mistake_is_said_in_a_sentence(mistake):
     with pytest.raises(MechidError, match=sentence) as caught:
         make(Parameters(ARM))
     assert str(caught.value).count("\n") == 0
+
+
+def test_a_unit_is_that_of_the_number():
+    """Values are in SI: a label of another unit would print 1 kg as 1 g."""
+    m = mechanisms.pendulum()
+    assert Parameters(m).free("rod.mass", unit="kg").entries[0].unit == "kg"
+    with pytest.raises(MechidError, match=r"^The unit of 'rod.mass' is kg, not 'g': values are in SI\.$"):
+        Parameters(m).free("rod.mass", unit="g")

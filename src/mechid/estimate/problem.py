@@ -22,10 +22,11 @@ import numpy as np
 from mechid.dynamics.linearization import tangent_of
 from mechid.dynamics.stepper import Observation
 from mechid.dynamics.tree import Array
+from mechid.errors import MechidError, choices
 from mechid.estimate.conditions import condition_slopes, condition_values, exact, soft
 from mechid.estimate.samples import Form, Group
 from mechid.estimate.shooting import Linear, Run, Shooting
-from mechid.estimate.solvers.problem import Point, Quadratic
+from mechid.estimate.solvers.problem import Point, Quadratic, plural
 from mechid.estimate.start import FirstState, Tangents
 from mechid.model.parameters import Parameters
 
@@ -298,3 +299,20 @@ def each(function: Any, items: Any) -> list[Any]:
         return [function(items[0])]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return list(pool.map(function, items))
+
+
+def refuse_too_few(problem: ShootingProblem) -> None:
+    """Refuse logs with fewer samples (priors among them) than there are unknowns."""
+    if not problem.least_squares:
+        return
+    samples = int(sum(g.present.sum() for s in problem.shootings for g in s.groups))
+    known, names = (
+        samples + len(problem.prior_residuals(problem.start)),
+        [s.experiment.name for s in problem.shootings],
+    )
+    if known < problem.size:
+        who = f"Experiment '{names[0]}' has" if len(names) == 1 else f"Experiments {choices(names)} have"
+        raise MechidError(
+            f"{who} {plural(samples, 'sample')} for {problem.size} unknowns (parameters and first states): record "
+            "more, or free less."
+        )

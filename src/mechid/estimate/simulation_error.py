@@ -22,7 +22,7 @@ from mechid.estimate.experiment import Experiment
 from mechid.estimate.finish import finish, suspected
 from mechid.estimate.fit import Fit
 from mechid.estimate.prepare import check, prepared
-from mechid.estimate.problem import ShootingProblem
+from mechid.estimate.problem import ShootingProblem, refuse_too_few
 from mechid.estimate.segments import solve_in_segments
 from mechid.estimate.shooting import Shooting
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
@@ -83,6 +83,7 @@ def simulation_error(
     compiled = time.perf_counter() - began
     shootings = [with_gains(s) if s.experiment.feedback is not None else s for s in shootings]
     whole = ShootingProblem(free, tuple(shootings), noise, (None,) * len(shootings), gradients)
+    refuse_too_few(whole)
     count = 1 if segments is None else int(segments)
     first = whole.evaluate(whole.start)
     if not np.isfinite(first.cost) and count < 2:

@@ -180,7 +180,9 @@ def _determinant(
     middle = np.clip(place.y[: len(by)], lower[: len(by)] + by, upper[: len(by)] - by) - place.y[: len(by)]
     high = np.array(each(lambda i: at(i, float(middle[i] + by[i])), range(len(by))))
     told = np.linalg.norm(linear.triangle[:, : len(by)], axis=0)
-    slope = (high - here) / (middle + by)
+    # at an upper bound there is no way up; those beside bounds are found from both sides below
+    reach = middle + by
+    slope = (high - here) / np.where(reach == 0.0, by, reach)
     if np.all(np.abs(slope) <= NOTHING * told):
         return None
     # where D moves a parameter far, its curvature counts

@@ -31,7 +31,7 @@ from mechid.estimate.fit import Fit
 from mechid.estimate.lifted import EXACT, Hardening, LiftedSolution, hardened, solve_lifted
 from mechid.estimate.misread import UNEXPLAINED
 from mechid.estimate.prepare import check, prepared
-from mechid.estimate.problem import ShootingProblem, each
+from mechid.estimate.problem import ShootingProblem, each, refuse_too_few
 from mechid.estimate.samples import Group
 from mechid.estimate.simulation_error import estimated_noise, first_noise
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
@@ -215,16 +215,9 @@ def _begun(
                 "its states are unknowns; leave the feedback out."
             )
     shootings = [prepared(stepper, e, free) for e in given]
-    for s in shootings:
-        samples = int(sum(g.present.sum() for g in s.groups))
-        unknowns = free.size + s.size
-        if samples < unknowns and len(shootings) == 1:
-            raise MechidError(
-                f"Experiment '{s.experiment.name}' has {samples} samples for {unknowns} unknowns (parameters and "
-                "first state): record more, or free less."
-            )
     noise = tuple(first_noise(s) for s in shootings)
     base = ShootingProblem(free, tuple(shootings), noise, (None,) * len(shootings))
+    refuse_too_few(base)
     return base, _known(base, begin) if isinstance(begin, Fit) else guessed(base), settings
 
 

@@ -88,6 +88,9 @@ class Parameters:
                     f"Parameter '{label}' would tie numbers of different units ({choices(units)}): "
                     "give unit=…, or free them apart."
                 )
+            if unit is not None and len(units) == 1 and unit != units[0]:
+                own = f"is {units[0]}" if units[0] else "is none"
+                raise MechidError(f"The unit of '{label}' {own}, not {unit!r}: values are in SI.")
             moves = tuple(Move(a, 1.0) for a in group)
             value = self._agreed(label, moves) if start is None else start
             text = units[0] if unit is None else unit
