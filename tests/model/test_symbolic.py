@@ -779,6 +779,43 @@ def test_a_parameter_is_not_missed_where_samples_have_no_value():
     assert accelerations(m, [0.05], [0.0]) == pytest.approx([-9 * 2.0 / np.sqrt(1 - 0.45**2)])
 
 
+@pytest.mark.parametrize(
+    ("right", "wanted"),
+    [
+        ("-k*(abs(s - 2) + (s - 2))/2", -2.0 * 0.5),
+        ("-s + 8.85e-12*k*u^2/(2*(3 - s)^2)", -2.5 + 8.85e-12 * 2.0 * 0.7**2 / (2 * 0.5**2)),
+        ("-6.674e-11*m*k/s^2", -6.674e-11 * 3.0 * 2.0 / 2.5**2),
+        ("-k*(sign(s - 2) + 1)/2", -2.0),
+        (sm.Piecewise((-sm.Symbol("k") * (sm.Symbol("s") - 2), sm.Symbol("s") > 2), (0, True)), -2.0 * 0.5),
+    ],
+)
+def test_parameters_that_act_little_or_far_away_are_taken(right, wanted):
+    """A stop at 2 m, an electrostatic force, gravity of small bodies."""
+    given = {"coordinates": {"s": "m"}, "parameters": {"m": 3.0, "k": 2.0}}
+    if "u^2" in str(right):
+        given["inputs"] = "u"
+    row = f"m*s'' = {right}" if isinstance(right, str) else sm.Symbol("m") * sm.Symbol("s''") - right
+    m = SymbolicMechanism.from_equations("x", row, **given)
+    found = accelerations(m, [2.5], [0.0], [0.7] if "u^2" in str(right) else ())
+    assert found == pytest.approx([wanted / 3.0], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        "k*s*(sin(s)^2 + cos(s)^2 - 1)",
+        "1e12*k*(tan(s) - sin(s)/cos(s))",
+        "k*(exp(m)*exp(s) - exp(m + s))",
+        "k*(abs(s - 1)*(abs(s - 1) + 1) - abs(s - 1) - (s - 1)^2)",
+    ],
+)
+def test_parameters_that_cancel_out_are_refused(nothing):
+    with pytest.raises(MechidError, match="Parameter 'k' of 'x' cancels out: no motion depends on it"):
+        SymbolicMechanism.from_equations(
+            "x", f"m*s'' = -s + {nothing}", coordinates={"s": "m"}, parameters={"m": 3.0, "k": 2.0}
+        )
+
+
 def test_mistakes_with_methods_are_told():
     th, w, T = me.dynamicsymbols("th w T")
     J, k = sm.symbols("J k")

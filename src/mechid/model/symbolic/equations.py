@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
+import mpmath
 import numpy as np
 
 from mechid.errors import MechidError, choices
@@ -16,6 +18,12 @@ LOOKED_THROUGH = 20_000
 """operations of equations that are searched for what cancels out of them"""
 SAMPLES = 3
 """points at which an expression is looked at for what it depends on"""
+SAMPLES_OF_KINKS = 60
+"""the same of one made of pieces, farther apart"""
+SIMPLIFIED = 500
+"""operations of an expression that is simplified to see whether nothing is left of it"""
+DIGITS = (30, 60)
+KINKED = (sm.Abs, sm.sign, sm.Max, sm.Min, sm.Heaviside, sm.DiracDelta, sm.Piecewise)
 
 
 def check_inertia(m: SymbolicMechanism) -> None:
@@ -53,23 +61,48 @@ def check_used(m: SymbolicMechanism) -> None:
 
 
 def _vanishes(slopes: list[Expression]) -> bool:
-    """Whether expressions are zero wherever one looks."""
+    """Whether expressions are zero everywhere, for sure."""
     left = [e for e in slopes if e != 0]
     if not left or any(e.is_number for e in left):
         return not left
+    kinked = any(e.has(*KINKED) for e in left)
+    looked = _looked_at(left, SAMPLES_OF_KINKS if kinked else SAMPLES)
+    if looked is None:
+        return False
+    # what is analytic and zero about some points is zero everywhere; a piece of another may lie between the points
+    return looked if not kinked else all(sm.count_ops(e) <= SIMPLIFIED and sm.simplify(e) == 0 for e in left)
+
+
+def _looked_at(expressions: list[Expression], points: int) -> bool | None:
+    """Whether each has a value somewhere, all of them zero; None where one is not zero.
+
+    A value that stays when it is worked out with more digits is none of rounding, however small it is.
+    """
     rng = np.random.default_rng(0)
-    symbols = sorted(set().union(*(e.free_symbols for e in left)), key=str)
+    symbols = sorted(set().union(*(e.free_symbols for e in expressions)), key=str)
     # slopes of jumps are zero beside them
-    modules = [{"DiracDelta": lambda *_: 0.0}, "scipy", "numpy"]
-    program = sm.lambdify(symbols, left, modules=modules, cse=True)
-    looked = np.zeros(len(left), bool)
-    for _ in range(SAMPLES):
-        with np.errstate(all="ignore"):
-            found = np.array(program(*rng.uniform(0.3, 1.7, len(symbols))), complex)
-        if np.any(np.abs(found[np.isfinite(found)]) > 1e-9):
-            return False
-        looked |= np.isfinite(found)
+    own = {"DiracDelta": lambda *_: 0, "Heaviside": lambda x, *_: float(x > 0)}
+    program = sm.lambdify(symbols, expressions, modules=[own, "mpmath"], cse=True)
+    looked = np.zeros(len(expressions), bool)
+    for k in range(points):
+        # about one first, then over six decades
+        sizes = (
+            rng.uniform(0.3, 1.7, len(symbols)) if k < SAMPLES else 10.0 ** rng.uniform(-3, 3, len(symbols))
+        )
+        signs = rng.choice((-1.0, 1.0), len(symbols)) if k % 2 else np.ones(len(symbols))
+        try:
+            few, many = (_worked_out(program, sizes * signs, digits) for digits in DIGITS)
+        except (ArithmeticError, ValueError, TypeError):
+            continue
+        if any(abs(x - y) < 1e-6 * abs(y) for x, y in zip(few, many, strict=True)):
+            return None
+        looked |= [mpmath.isfinite(x) for x in many]
     return bool(looked.all())
+
+
+def _worked_out(program: Callable[..., list[Any]], at: np.ndarray, digits: int) -> list[Any]:
+    with mpmath.workdps(digits):
+        return [mpmath.mpmathify(x) for x in program(*map(mpmath.mpf, at.tolist()))]
 
 
 def coefficients(m: SymbolicMechanism) -> tuple[Expression, ...]:
