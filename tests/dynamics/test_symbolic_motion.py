@@ -317,6 +317,51 @@ def test_energy_does_not_drift(make):
     assert early < 0.05
 
 
+# Inertia that changes with time
+
+
+def leaking():
+    """A mass that grows as m (1 + 2t), on a spring and a damper."""
+    return SymbolicMechanism.from_equations(
+        "filling",
+        "m*(1 + 2*t)*s'' = -20*s - 2*m*s'",
+        coordinates={"s": "m"},
+        parameters={"m": 1.5},
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "near"), [(Spook, 2e-3), (OneStep, 1e-6), (lambda h: BDF(h, order=2), 1e-4)]
+)
+def test_inertia_that_depends_on_time(make, near):
+    wanted = solve_ivp(
+        lambda t, y: [y[1], (-20 * y[0] - 3 * y[1]) / (1.5 * (1 + 2 * t))], (0, 1), [1.0, 0.0], rtol=1e-10, atol=1e-12
+    ).y[:, -1]  # fmt: skip
+    run = simulate(leaking(), make(1e-3), 1000, q=[1.0])
+    assert [run.q[-1, 0], run.v[-1, 0]] == pytest.approx(wanted, abs=5 * near)
+    # at what time a state is, energies are not told
+    assert np.all(np.isnan(run.energy))
+
+
+def test_time_in_a_potential_leaves_the_kinetic_energy():
+    m = SymbolicMechanism.from_lagrangian(
+        "pulled", "m*s'^2/2 - k/2*(s - sin(3*t))^2", coordinates={"s": "m"}, parameters={"m": 2.0, "k": 5.0}
+    )
+    run = simulate(m, Variational(0.01), 10, q=[0.2], v=[1.0])
+    kinetic, potential = run.energy
+    assert kinetic == pytest.approx(run.v[:, 0] ** 2)
+    assert np.all(np.isnan(potential))
+
+
+@pytest.mark.parametrize("L", ["m*(1 + t)*s'^2/2 - k*s^2/2", "m*s'^2/2 + k*s*s' - k*s^2/2"])
+def test_momenta_of_more_than_inertia_are_refused(L):
+    m = SymbolicMechanism.from_lagrangian("x", L, coordinates={"s": "m"}, parameters={"m": 1.0, "k": 4.0})
+    with pytest.raises(
+        MechidError, match=r"those of 'x' hold time or terms .* at rest: use BDF or OneStep\."
+    ):
+        simulate(m, Variational(0.01), 3, q=[1.0])
+
+
 # What steppers refuse
 
 

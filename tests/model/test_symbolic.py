@@ -14,6 +14,7 @@ from sympy.parsing.sympy_parser import implicit_multiplication, parse_expr, stan
 from mechid import BDF, MechidError
 from mechid.dynamics.bdf import ALPHA
 from mechid.dynamics.rates import State
+from mechid.judge.symbols import structure_of_symbols
 from mechid.model.symbolic import printing
 from mechid.model.symbolic.expressions import Symbols
 from mechid.model.symbolic.mechanism import SymbolicMechanism
@@ -700,6 +701,26 @@ def test_speeds_without_a_coordinate_get_their_integral():
     assert m.notes == ("Coordinate 'int_spin' is the integral of speed 'spin', which has no coordinate.",)
     # equal and opposite torques: J ẇ = −0.6, K (ẇ + ṡ) = 0.6
     assert accelerations(m, [0.0, 0.0], [0.0, 0.0]) == pytest.approx([-0.3, 1.2 + 0.3])
+
+
+# What can be told before any data
+
+
+def test_a_constraint_on_rates_that_depends_on_time_tells():
+    """A belt that speeds up, x' = a t: its acceleration is a."""
+    m = SymbolicMechanism.from_equations(
+        "belt", ["m*x'' = 0", "m*y'' = -k*y"], coordinates={"x": "m", "y": "m"},
+        parameters={"m": 2.0, "k": 3.0, "a": 0.5}, rolling={"belt": "x' = a*t"},
+    )  # fmt: skip
+    assert set(structure_of_symbols(m).identifiable) == {"a", "k/m"}
+
+
+def test_inertia_that_depends_on_time_tells():
+    """(m + r t) s'' = −k s: mass and what it gains are told apart by time."""
+    m = SymbolicMechanism.from_equations(
+        "filling", "(m + r*t)*s'' = -k*s", coordinates={"s": "m"}, parameters={"m": 2.0, "k": 3.0, "r": 0.5}
+    )
+    assert set(structure_of_symbols(m).identifiable) == {"k/m", "r/m"}
 
 
 # Mistakes

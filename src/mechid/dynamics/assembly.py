@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -143,7 +145,12 @@ def check_inertia(mechanism: System, model: Model, q: Array, v: Array, t: float)
 
 @partial(jit, once=True)
 def _inertia(model: Model, q: Array, v: Array, u: Array, t: float) -> tuple[Any, Any]:
-    return model.mass_matrix(q), held(model, q, v, u, t)[1]  # type: ignore[arg-type]
+    return inertia(model, q, v, u, t), held(model, q, v, u, t)[1]  # type: ignore[arg-type]
+
+
+def inertia(model: Model, q: Array, v: Array, u: Array, t: Any) -> Any:
+    """What multiplies accelerations at a time: M(q, t), where formulas may hold time."""
+    return jax.jacfwd(lambda a: model.force_balance(q, v, a, u, t))(jnp.zeros_like(v))  # type: ignore[arg-type]
 
 
 def _undriven(mechanism: System) -> int:

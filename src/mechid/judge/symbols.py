@@ -113,12 +113,12 @@ def _slopes(model: SymbolicModel, q: Array, v: Array, u: Array, t: Array) -> Arr
     def acceleration(values: Array, q: Array, v: Array, u: Array, t: Array) -> Array:
         own = SymbolicModel(values, model.code)
         bias = own.force_balance(q, v, jnp.zeros_like(q), u, t)
-        M = own.mass_matrix(q)
+        M = own.mass_matrix(q, t)
         if not model.nc + model.nr:
             return -jnp.linalg.solve(M, bias)
         slope = opening(own, q, v, u, t)[1]
         rows = slope.shape[0]
-        bend = jax.jvp(lambda q: opening(own, q, v, u, t)[0], (q,), (v,))[1]
+        bend = jax.jvp(lambda q, t: opening(own, q, v, u, t)[0], (q, t), (v, jnp.ones_like(t)))[1]
         K = jnp.block([[M, slope.T], [slope, jnp.zeros((rows, rows))]])
         return -jnp.linalg.solve(K, jnp.concatenate([bias, bend]))[: q.shape[0]]
 
