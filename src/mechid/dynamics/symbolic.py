@@ -249,8 +249,8 @@ class SymbolicModel:
     ) -> tuple[Terms, Callable[[], Hessians]]:
         if not self.code.momenta_are_inertial:
             raise MechidError(
-                f"Variational has rates from momenta M(q) q', and those of '{self.code.mechanism.name}' hold time or "
-                "terms that are there at rest: use BDF or OneStep."
+                f"Variational has rates from momenta M(q) q', and those of '{self.code.mechanism.name}' hold time "
+                "or terms that are there at rest: use BDF or OneStep."
             )
 
         def hessians() -> Hessians:
