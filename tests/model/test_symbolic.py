@@ -723,6 +723,36 @@ def test_inertia_that_depends_on_time_tells():
     assert set(structure_of_symbols(m).identifiable) == {"k/m", "r/m"}
 
 
+@pytest.mark.parametrize(
+    ("m", "c", "k"), [(10.0, 100.0, 1e7), (1e9, 1e3, 1e6), (1e-9, 1e-12, 1e-6), (1.0, 1e-8, 1.0)]
+)
+def test_scales_make_nothing_untold(m, c, k):
+    """By hand: a known force tells all three, none tells ratios."""
+    made = SymbolicMechanism.from_equations(
+        "x", "m*s'' = m*g - k*s - c*s' + u", coordinates={"s": "m"}, parameters={"m": m, "c": c, "k": k},
+        constants={"g": 9.81}, inputs={"u": "N"},
+    )  # fmt: skip
+    assert structure_of_symbols(made).identifiable == ("m", "c", "k")
+    assert structure_of_symbols(made, inputs=False).identifiable == ("c/m", "k/m")
+
+
+@pytest.mark.parametrize("force", ["k*sqrt(s - 1)", "k*(s - 2)^1.5", "k*asin(50*s)", "k*log(-s - 0.9)"])
+def test_where_forces_have_no_value_about_zero_others_are_looked_at(force):
+    made = SymbolicMechanism.from_equations(
+        "x", f"m*s'' = -{force} + u", coordinates={"s": "m"}, parameters={"m": 2.0, "k": 3.0}, inputs="u"
+    )
+    assert structure_of_symbols(made).identifiable == ("m", "k")
+
+
+def test_where_forces_have_no_value_at_all_it_is_said():
+    made = SymbolicMechanism.from_equations(
+        "x", "m*s'' = -k*sqrt(-1 - s^2)", coordinates={"s": "m"}, parameters={"m": 2.0, "k": 3.0}
+    )
+    found = structure_of_symbols(made)
+    assert found.sentence.startswith("What motions tell of m and k cannot be judged here: ")
+    assert found.identifiable == found.not_identifiable == ()
+
+
 # Mistakes
 
 
