@@ -822,6 +822,39 @@ def test_mistakes_in_equations_are_told(equations, told):
     assert str(caught.value).startswith(told)
 
 
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (
+            ["x'' = -c/m*x'", "m*y'' = -m*g"],
+            "Equation 1 of 'bob' has x'' without a mass, others have one: const",
+        ),
+        (["m*y'' = -m*g", "m*x'' = -c*x'"], "The mass matrix of 'bob' is not positive"),
+        (["m*x'' = -c*x'", "-m*y'' = m*g"], "The mass matrix of 'bob' is not positive"),
+        (["2*m*x'' + c*y'' = -c*x'", "m*y'' = -m*g"], "The mass matrix of 'bob' is not symmetric"),
+    ],
+)
+def test_constraints_need_balances_of_forces(rows, told):
+    given = {
+        "coordinates": {"x": "m", "y": "m"},
+        "parameters": {"m": 2.0, "c": 0.3, "l": 0.5},
+        "constants": {"g": 9.81},
+    }
+    for more in ({"constraints": "x^2 + y^2 - l^2"}, {"rolling": "x' = l*y*y'"}):
+        with pytest.raises(MechidError, match=told) as caught:
+            SymbolicMechanism.from_equations("bob", rows, **given, **more)
+        assert "write each as the force on its coordinate" in str(caught.value)
+
+
+def test_balances_of_forces_are_taken():
+    """An inertia of one that is meant, and a coordinate without any."""
+    m = SymbolicMechanism.from_equations(
+        "bob", ["1.0*x'' = -c*x'", "m*y'' = -m*g", "0*z'' = c*z"], coordinates=["x", "y", "z"],
+        parameters={"m": 2.0, "c": 0.3, "l": 0.5}, constants={"g": 9.81}, constraints=["x^2 + y^2 - l^2", "z - x"],
+    )  # fmt: skip
+    assert len(m.constraints) == 2
+
+
 def test_a_parameter_is_not_missed_where_samples_have_no_value():
     """acos(9 s) exists at few places."""
     m = SymbolicMechanism.from_lagrangian(

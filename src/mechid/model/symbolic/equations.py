@@ -42,6 +42,39 @@ def check_inertia(m: SymbolicMechanism) -> None:
                 )
 
 
+def check_balances(m: SymbolicMechanism) -> None:
+    """Refuse equations that are no balances of forces where forces of constraints act on them."""
+    if not m.constraints and not m.rolling:
+        return
+    remedy = (
+        "constraints act on the equations as forces, so write each as the force on its coordinate, in their order, "
+        "with the acceleration's sign positive, as in m*x'' = -k*x."
+    )
+    own = [i for i, row in enumerate(m.mass_matrix.tolist()) if row[i] == sm.Integer(1) and row[i].is_Integer]
+    weighed = any(x in m.mass_matrix.free_symbols for x in m.symbols.theta)
+    if own and weighed:
+        name = m.coordinate_names[own[0]]
+        raise MechidError(
+            f"Equation {own[0] + 1} of '{m.name}' has {name}'' without a mass, others have one: {remedy[:-1]}; an "
+            f"inertia of one is written 1.0*{name}''."
+        )
+    program = sm.lambdify([*m.symbols.q, TIME, *m.symbols.theta], m.mass_matrix, "numpy", cse=True)
+    rng = np.random.default_rng(0)
+    for _ in range(SAMPLES):
+        with np.errstate(all="ignore"):
+            M = np.array(
+                program(*rng.uniform(-0.7, 0.7, len(m.coordinates)), 0.5, *(p.value for p in m.parameters)),
+                float,
+            )
+        if not np.all(np.isfinite(M)):
+            continue
+        size = np.abs(M).max()
+        if np.abs(M - M.T).max() > 1e-9 * size:
+            raise MechidError(f"The mass matrix of '{m.name}' is not symmetric: {remedy}")
+        if np.linalg.eigvalsh(M)[0] < -1e-9 * size:
+            raise MechidError(f"The mass matrix of '{m.name}' is not positive: {remedy}")
+
+
 def check_used(m: SymbolicMechanism) -> None:
     """Refuse parameters and inputs that nothing depends on."""
     every = [*m.balance, *(x.value for x in (*m.constraints, *m.rolling, *m.outputs))]

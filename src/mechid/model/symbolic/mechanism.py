@@ -26,7 +26,7 @@ import numpy as np
 from mechid.errors import MechidError, choices, unknown
 from mechid.model.addresses import Address, Layout
 from mechid.model.geometry import Array, finite
-from mechid.model.symbolic.equations import check_inertia, check_used, coefficients
+from mechid.model.symbolic.equations import check_balances, check_inertia, check_used, coefficients
 from mechid.model.symbolic.expressions import Expression, Symbols, sm, symbol
 from mechid.model.symbolic.given import (
     Named,
@@ -127,7 +127,7 @@ class SymbolicMechanism(System):
         """From equations of motion, one a coordinate, linear in accelerations: "m*s'' = u - c*s' - k*s".
 
         Texts with one = sign, SymPy's Eq, or expressions that vanish. Constraints act on row i by
-        −∂c/∂q_i times a multiplier: the rows are those of the coordinates, in their order.
+        −∂c/∂q_i times a multiplier: the rows are the forces on the coordinates, in their order.
         """
         parts = parts_of(name, coordinates, parameters, inputs, constants)
         s: Symbols = parts.pop("symbols")
@@ -138,8 +138,9 @@ class SymbolicMechanism(System):
                 f"equations of motion: give one for each."
             )
         rows = tuple(equation_of(s, e, f"equation {i + 1}") for i, e in enumerate(given))
-        made = cls(balance=rows, **parts, **more_of(s, constraints, rolling, outputs))
-        return made.checked()
+        made = cls(balance=rows, **parts, **more_of(s, constraints, rolling, outputs)).checked()
+        check_balances(made)
+        return made
 
     @classmethod
     def from_method(cls, method: Any, **given: Any) -> SymbolicMechanism:
