@@ -222,6 +222,12 @@ def test_expressions_of_sympy_that_cannot_be_used():
         (sm.nan, "does not exist"),
         (sm.I * sm.Symbol("x"), "not real"),
         (sm.Symbol("y"), "'y' in it is neither"),
+        (
+            sm.Function("a")(x),
+            r"It holds a\(x\(t\)\): a function that is not known here may depend on t alone",
+        ),
+        (sm.Function("a")(t, x), r"It holds a\(t, x\(t\)\): a function"),
+        (sm.Function("a")(2), r"It holds a\(2\): a function"),
     ):
         with pytest.raises(MechidError, match=told):
             KNOWN.expression(given, "it")
@@ -924,6 +930,11 @@ def test_mistakes_with_methods_are_told():
         MechidError, match=r"A LagrangesMethod or KanesMethod of sympy.physics.mechanics is needed"
     ):
         build("m", parameters={})
+    hardening = me.LagrangesMethod(J * th.diff() ** 2 / 2 - sm.Function("k")(th) * th**2 / 2, [th])
+    with pytest.raises(
+        MechidError, match=r"^The method holds k\(th\(t\)\): a function that is not known here"
+    ):
+        build(hardening, parameters={J: 1.0, k: 1.0})
     lagrange = me.LagrangesMethod(J * th.diff() ** 2 / 2 - k * th**2 / 2, [th])
     with pytest.raises(MechidError, match=r"^k: neither coordinates nor among the parameters"):
         build(lagrange, parameters={J: 1.0})

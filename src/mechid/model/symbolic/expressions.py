@@ -138,6 +138,7 @@ class Symbols:
                 )
             renamed[d] = symbol(f"{_name(inner)}{chr(39) * int(order)}")
         for f in found.atoms(AppliedUndef):
+            refuse_no_function_of_time(f, what)
             renamed[f] = symbol(_name(f))
         return found.xreplace(renamed)
 
@@ -250,6 +251,14 @@ _NOT_REAL = {
 
 def _name(function: AppliedUndef) -> str:
     return function.func.__name__
+
+
+def refuse_no_function_of_time(function: AppliedUndef, what: str) -> None:
+    if [str(x) for x in function.args] != ["t"]:
+        raise MechidError(
+            f"{_begun(what)} holds {function}: a function that is not known here may depend on t alone; write down "
+            f"what it is, or name it {_name(function)}, a parameter."
+        )
 
 
 def name_of(given: Any, what: str) -> str:

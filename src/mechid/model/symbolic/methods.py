@@ -21,7 +21,7 @@ from sympy.core.function import AppliedUndef
 from sympy.physics.mechanics import KanesMethod, LagrangesMethod, dynamicsymbols
 
 from mechid.errors import MechidError, choices
-from mechid.model.symbolic.expressions import TIME, Symbols, named, sm, symbol
+from mechid.model.symbolic.expressions import TIME, Symbols, named, refuse_no_function_of_time, sm, symbol
 from mechid.model.symbolic.given import Named, more_of, parts_of
 from mechid.model.symbolic.mechanism import SymbolicMechanism
 
@@ -221,6 +221,8 @@ def _all_given(
     known |= {u.func.__name__ for u in speeds or ()}
     names: set[str] = set()
     for e in expressions:
+        for f in e.atoms(AppliedUndef):
+            refuse_no_function_of_time(f, "the method")
         names |= {x.name for x in e.free_symbols} | {f.func.__name__ for f in e.atoms(AppliedUndef)}
     left = sorted(names - known)
     if left:
