@@ -171,6 +171,8 @@ def test_texts_and_sympy_give_the_same():
         ("x*1e999", "It holds an infinite number"),
         ("x*sqrt(-1)", "It holds a number that is not real"),
         ("x*log(0)", "It holds"),
+        ("x + exp(exp(exp(100)))", "'exp(exp(100))' in it is no number that can be used"),
+        ("x*asin(2)", "'asin(2)' in it is no number that can be used"),
         ("x__rate1", "cannot be part of a name"),
         ("-" * 60_000 + "x", "It is nested too deeply"),
         ("x" * 200_000, "It has 200000 characters; at most 100000"),
@@ -742,6 +744,20 @@ def test_scales_make_nothing_untold(m, c, k):
     assert structure_of_symbols(made, inputs=False).identifiable == ("c/m", "k/m")
 
 
+@pytest.mark.parametrize("nothing", ["m", "k", "l"])
+def test_a_parameter_at_zero_is_no_ratio(nothing):
+    """What is told is told of it too, or why it cannot be."""
+    values = {"m": 2.0, "k": 3.0, "l": 0.5} | {nothing: 0.0}
+    made = SymbolicMechanism.from_equations(
+        "x", "(1 + m)*l*s'' = -k*l*sin(s)", coordinates={"s": "rad"}, parameters=values
+    )
+    assert structure_of_symbols(made).sentence.endswith(".")
+    plain = SymbolicMechanism.from_equations(
+        "x", "m*s'' = -k*s", coordinates={"s": "m"}, parameters={"m": 2.0, "k": 0.0}
+    )
+    assert "m" in structure_of_symbols(plain).sentence
+
+
 @pytest.mark.parametrize("force", ["k*sqrt(s - 1)", "k*(s - 2)^1.5", "k*asin(50*s)", "k*log(-s - 0.9)"])
 def test_where_forces_have_no_value_about_zero_others_are_looked_at(force):
     made = SymbolicMechanism.from_equations(
@@ -935,6 +951,15 @@ def test_mistakes_with_methods_are_told():
         MechidError, match=r"^The method holds k\(th\(t\)\): a function that is not known here"
     ):
         build(hardening, parameters={J: 1.0, k: 1.0})
+    x, u, y = me.dynamicsymbols("x u y")
+    P = me.Point("P")
+    P.set_vel(N, (u + y.diff()) * N.x)
+    shaken = me.KanesMethod(N, [x], [u], kd_eqs=[x.diff() - u])
+    shaken.kanes_equations([me.Particle("p", P, J)], [(P, -k * x * N.x)])
+    with pytest.raises(
+        MechidError, match=r"holds Derivative\(y\(t\), .*, a rate of 'y', which is no coordinate: put"
+    ):
+        build(shaken, parameters={J: 1.0, k: 1.0}, inputs={y: "m"})
     lagrange = me.LagrangesMethod(J * th.diff() ** 2 / 2 - k * th**2 / 2, [th])
     with pytest.raises(MechidError, match=r"^k: neither coordinates nor among the parameters"):
         build(lagrange, parameters={J: 1.0})

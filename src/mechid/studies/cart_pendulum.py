@@ -28,7 +28,14 @@ from mechid.report.fit import digits, notes
 from mechid.report.fit_plot import plot_fit
 from mechid.studies.identification import chosen
 from mechid.studies.study import Settings, Study
-from mechid.studies.symbolic_data import ESTIMATORS, checked_order, exact_motion, multisine, with_gaps
+from mechid.studies.symbolic_data import (
+    ESTIMATORS,
+    checked_order,
+    exact_motion,
+    multisine,
+    noise_of,
+    with_gaps,
+)
 
 SETTINGS: Settings = {
     "friction": "none",
@@ -168,6 +175,7 @@ def fitted(m: SymbolicMechanism, settings: Settings, log: Log, stepper: str) -> 
 
 def made(settings: Settings, what: str) -> Log:
     """Positions of the true cart and pendulum, and the force: a multisine, or one that swings the pendulum up."""
+    rng, noise = noise_of(settings)
     names = ("M", "m", "l", *(("b", "c") if settings["friction"] == "viscous" else ()))
     truth = {n: float(settings[f"truth.{n}"]) for n in names}
     for name, x in truth.items():
@@ -200,8 +208,6 @@ def made(settings: Settings, what: str) -> Log:
 
     angle = HANGING - 1.5 if settings["force"] == "none" else HANGING
     t, x = exact_motion(motion, [0.0, angle, 0.1, 0.2], settings)
-    rng = np.random.default_rng(int(settings["seed"]))
-    noise = float(settings["noise"])
     seen = x[:, :2] + noise * rng.normal(size=(len(t), 2))
     channels = {
         "s": Channel(t, with_gaps(seen[:, 0], settings, rng), "m"),

@@ -23,7 +23,14 @@ from mechid.model.symbolic.mechanism import SymbolicMechanism
 from mechid.report.fit import digits, notes
 from mechid.studies.identification import chosen
 from mechid.studies.study import Settings, Study
-from mechid.studies.symbolic_data import ESTIMATORS, checked_order, exact_motion, multisine, with_gaps
+from mechid.studies.symbolic_data import (
+    ESTIMATORS,
+    checked_order,
+    exact_motion,
+    multisine,
+    noise_of,
+    with_gaps,
+)
 
 SETTINGS: Settings = {
     "force": "none",
@@ -110,6 +117,7 @@ def _fitted(m: SymbolicMechanism, settings: Settings, case: str) -> Fit:
 
 def made(settings: Settings, forced: bool) -> Log:
     """Positions of the true mass, let go above where it would hang, and the force on it."""
+    rng, noise = noise_of(settings)
     truth = {n: float(settings[f"truth.{n}"]) for n in STARTS}
     for name, x in truth.items():
         if not x > 0.0 or not np.isfinite(x):
@@ -123,8 +131,7 @@ def made(settings: Settings, forced: bool) -> Log:
         return [x[1], push / truth["m"]]
 
     t, x = exact_motion(motion, [0.1, 0.4], settings)
-    rng = np.random.default_rng(int(settings["seed"]))
-    seen = x[:, 0] + float(settings["noise"]) * rng.normal(size=len(t))
+    seen = x[:, 0] + noise * rng.normal(size=len(t))
     channels = {
         "s": Channel(t, with_gaps(seen, settings, rng), "m"),
         "u": Channel(t, np.broadcast_to(force(t), t.shape).copy(), "N"),

@@ -18,6 +18,8 @@ ESTIMATORS: dict[str, Callable[..., Any]] = {
     "simulation-error": simulation_error,
 }
 TOLERANCE = 1e-10
+LONGEST = 100_000
+"""steps of a log"""
 SINES = ((0.31, 0.5, 0.3), (0.73, 0.8, 1.9), (1.17, 0.7, 4.1), (1.9, 0.4, 2.2), (2.6, 0.3, 5.0))
 """Hz, part of the amplitude, rad"""
 
@@ -34,8 +36,15 @@ def exact_motion(
     from scipy.integrate import solve_ivp
 
     dt, time = float(settings["dt"]), float(settings["time"])
-    if not (0.0 < dt < time / 20.0 < np.inf):
+    if not 0.0 < time < np.inf:
+        raise MechidError(f"Setting time must be > 0 and finite, not {time:g}.")
+    if not 0.0 < dt < time / 20.0:
         raise MechidError(f"A log of {time:g} s needs a step between 0 and {time / 20:g} s, not {dt:g} s.")
+    if time / dt > LONGEST:
+        raise MechidError(
+            f"A log of {time:g} s in steps of {dt:g} s has {time / dt:.3g} of them; this study "
+            f"takes {LONGEST} at most."
+        )
     t = dt * np.arange(round(time / dt) + 1)
     run = solve_ivp(motion, (0.0, t[-1]), start, "DOP853", t, rtol=TOLERANCE, atol=TOLERANCE)
     if not run.success or not np.all(np.isfinite(run.y)):
@@ -49,6 +58,16 @@ def with_gaps(values: np.ndarray, settings: Settings, rng: np.random.Generator) 
     if not 0.0 <= missing <= 0.9:
         raise MechidError(f"Setting missing must lie between 0 and 0.9, not {missing:g}.")
     return np.where(rng.uniform(size=values.shape) < missing, np.nan, values)
+
+
+def noise_of(settings: Settings) -> tuple[np.random.Generator, float]:
+    """What noise is drawn from, and its std."""
+    seed, noise = int(settings["seed"]), float(settings["noise"])
+    if seed < 0:
+        raise MechidError(f"Setting seed must be ≥ 0, not {seed}.")
+    if not 0.0 < noise < np.inf:
+        raise MechidError(f"Setting noise must be > 0 and finite, not {noise:g}.")
+    return np.random.default_rng(seed), noise
 
 
 def checked_order(settings: Settings) -> int:

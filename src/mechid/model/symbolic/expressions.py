@@ -186,11 +186,11 @@ class Symbols:
             return -inner if isinstance(node.op, ast.USub) else inner
         if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
             left, right = self._tree(node.left, what), self._tree(node.right, what)
-            if isinstance(node.op, ast.Pow) and right.is_number and not abs(_float(right)) <= LARGEST_POWER:
+            if isinstance(node.op, ast.Pow) and right.is_number and not abs(number(right)) <= LARGEST_POWER:
                 power = _written(ast.unparse(node.right))
                 raise MechidError(f"{_begun(what)} has a power of {power}; at most {LARGEST_POWER}.")
             found = _OPERATORS[type(node.op)](left, right)
-            if found.is_number and not abs(_float(found)) <= LARGEST_NUMBER:
+            if found.is_number and not abs(number(found)) <= LARGEST_NUMBER:
                 raise MechidError(f"'{_written(ast.unparse(node))}' in {what} is no number that can be used.")
             return found
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
@@ -202,7 +202,11 @@ class Symbols:
                 raise MechidError(
                     f"'{_written(ast.unparse(node))}' in {what} has too many or too few arguments."
                 )
-            return FUNCTIONS[node.func.id](*(self._tree(x, what) for x in node.args))
+            found = FUNCTIONS[node.func.id](*(self._tree(x, what) for x in node.args))
+            # at once: functions of functions grow beyond every number
+            if found.is_number and not abs(number(_real(found, what))) <= LARGEST_NUMBER:
+                raise MechidError(f"'{_written(ast.unparse(node))}' in {what} is no number that can be used.")
+            return found
         raise MechidError(f"'{_written(ast.unparse(node))}' in {what} is no part of a formula.")
 
 
@@ -225,10 +229,10 @@ def _begun(what: str) -> str:
     return f"{what[0].upper()}{what[1:]}"
 
 
-def _float(number: Expression) -> float:
-    """NaN for what is none."""
+def number(found: Expression) -> float:
+    """As Python has it; NaN for what is none."""
     try:
-        return float(number)
+        return float(found)
     except (TypeError, OverflowError):
         return math.nan
 

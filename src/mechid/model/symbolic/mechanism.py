@@ -27,7 +27,7 @@ from mechid.errors import MechidError, choices, unknown
 from mechid.model.addresses import Address, Layout
 from mechid.model.geometry import Array, finite
 from mechid.model.symbolic.equations import check_balances, check_inertia, check_used, coefficients
-from mechid.model.symbolic.expressions import Expression, Symbols, sm, symbol
+from mechid.model.symbolic.expressions import Expression, Symbols, number, sm, symbol
 from mechid.model.symbolic.given import (
     Named,
     SymbolicCoordinate,
@@ -231,8 +231,10 @@ class SymbolicMechanism(System):
             e = e.as_independent(*free, as_Add=False)[1]
             if not e.free_symbols & set(free):
                 continue
-            slope = np.array([float(e.diff(x).xreplace(known)) for x in free])
-            found.append((str(e).replace("**", "^"), float(e.xreplace(known)), slope))
+            value, *slope = (number(x.xreplace(known)) for x in (e, *(e.diff(x) for x in free)))
+            # a ratio over a parameter that is zero is none
+            if np.all(np.isfinite([value, *slope])):
+                found.append((str(e).replace("**", "^"), value, np.array(slope)))
         return sorted(found, key=lambda x: len(x[0]))
 
     # The way to arrays

@@ -216,6 +216,13 @@ def _all_given(
     speeds: list[Any] | None = None,
 ) -> None:
     """Refuse symbols that are neither coordinate, parameter nor input, all of them at once."""
+    moving = {*coordinates, *(u.func.__name__ for u in speeds or ())}
+    for d in sorted(set().union(*(e.atoms(sm.Derivative) for e in expressions)), key=str):
+        if isinstance(d.expr, AppliedUndef) and d.expr.func.__name__ not in moving:
+            raise MechidError(
+                f"The method holds {d}, a rate of '{d.expr.func.__name__}', which is no coordinate: put a function "
+                "of time of its own in its place, an input that is known besides."
+            )
     known = {*coordinates, *named(parameters, "Parameter"), *named(constants, "Constant"), "t"}
     known |= set(named(inputs, "Input"))
     known |= {u.func.__name__ for u in speeds or ()}
