@@ -58,6 +58,27 @@ def test_without_a_force_the_cart_is_told_by_the_pendulum(capsys, tmp_path):
     assert all(off_by(result["parameters"][n]) < 3.5 for n in result["identifiable"])
 
 
+def test_simulation_errors_end_in_the_lowest_minimum(capsys, tmp_path):
+    """Noise alone costs half of what was measured."""
+    result = ran("cart-pendulum", capsys, tmp_path, "estimator=simulation-error")
+    assert all(off_by(p) < 3.5 for p in result["parameters"].values())
+    assert result["cost"]["end"] == pytest.approx(501, rel=0.15)
+    assert result["parameters"]["m"]["start"] == 0.5
+    assert result["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "case"), [("mass-spring", "force=known"), ("cart-pendulum", "compare=false")]
+)
+def test_the_error_of_a_low_order_is_told(name, case, capsys, tmp_path):
+    result = ran(name, capsys, tmp_path, "order=2", case)
+    worst = max((n for n, p in result["parameters"].items()), key=lambda n: off_by(result["parameters"][n]))
+    told = (
+        f"'{worst}' is found {off_by(result['parameters'][worst]):.3g} std from what the data are made with: "
+    )
+    assert result["notes"][-1].startswith(told + "the error of BDF of order 2 shows in steps of 0.01 s")
+
+
 @pytest.mark.slow
 def test_every_order_and_the_upright(capsys, tmp_path):
     result = ran("cart-pendulum", capsys, tmp_path, quick=False)

@@ -25,6 +25,7 @@ from mechid.studies.identification import chosen
 from mechid.studies.study import Settings, Study
 from mechid.studies.symbolic_data import (
     ESTIMATORS,
+    beyond,
     checked_order,
     exact_motion,
     multisine,
@@ -147,18 +148,20 @@ def _tell(study: Study, fit: Fit, settings: Settings, case: str) -> dict[str, An
     alone = {n: (p.value, p.std) for n, p in fit.parameters.items() if n not in lost}
     found = {**told, **alone} if lost else alone
     parameters: dict[str, Any] = {n: {"value": None, "std": None, "truth": truth[n]} for n in lost}
-    rows = []
+    rows, pulls = [], {}
     for text, (value, std) in found.items():
         true = _value(text, truth)
         parameters[text] = {"value": value, "std": std, "truth": true}
-        rows.append([text, " ± ".join(digits(value, std)), f"{true:.6g}", f"{(value - true) / std:+.2f} std"])
+        pulls[text] = (value - true) / std
+        rows.append([text, " ± ".join(digits(value, std)), f"{true:.6g}", f"{pulls[text]:+.2f} std"])
     for n in parameters:
         p = fit.parameters.get(n)
         parameters[n] |= {} if p is None else {"start": p.start, "unit": p.unit}
     rows += [[n, "not told by the data", f"{truth[n]:g}", ""] for n in lost]
     title = "With a known force" if case == "known" else "Driven by the weight alone"
     study.table(title, ["", "found", "truth", "off by"], rows)
-    for sentence in notes(fit):
+    sentences = [*notes(fit), *beyond(pulls, settings)]
+    for sentence in sentences:
         study.say(f"  {sentence}")
     study.say(f"  {fit.outcome}\n")
     return {
@@ -171,7 +174,7 @@ def _tell(study: Study, fit: Fit, settings: Settings, case: str) -> dict[str, An
         "iterations": fit.iterations,
         "seconds": fit.seconds,
         "outcome": fit.outcome,
-        "notes": notes(fit),
+        "notes": sentences,
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,10 @@ ESTIMATORS: dict[str, Callable[..., Any]] = {
 TOLERANCE = 1e-10
 LONGEST = 100_000
 """steps of a log"""
+MANY = 4.0
+"""std from the truth that noise does not explain"""
+GOOD = 4
+"""order from which on the error of steps is less than that of noise at the studies' own settings"""
 SINES = ((0.31, 0.5, 0.3), (0.73, 0.8, 1.9), (1.17, 0.7, 4.1), (1.9, 0.4, 2.2), (2.6, 0.3, 5.0))
 """Hz, part of the amplitude, rad"""
 
@@ -50,6 +54,22 @@ def exact_motion(
     if not run.success or not np.all(np.isfinite(run.y)):
         raise MechidError(f"The true motion could not be made: {run.message}")
     return t, run.y.T
+
+
+def beyond(pulls: Mapping[str, float], settings: Settings) -> list[str]:
+    """What is to be said of values that lie many stds from the truth, which the study knows."""
+    if not pulls:
+        return []
+    name, order = max(pulls, key=lambda n: abs(pulls[n])), int(settings["order"])
+    if not abs(pulls[name]) > MANY:
+        return []
+    off = f"'{name}' is found {abs(pulls[name]):.3g} std from what the data are made with"
+    if order < GOOD:
+        return [
+            f"{off}: the error of BDF of order {order} shows in steps of {float(settings['dt']):g} s, which no std "
+            "here contains; a higher order or smaller steps make it smaller."
+        ]
+    return [f"{off}: the search may have ended in a minimum that is not the lowest, or steps are too long."]
 
 
 def with_gaps(values: np.ndarray, settings: Settings, rng: np.random.Generator) -> np.ndarray:
