@@ -462,6 +462,51 @@ def test_names_with_lower_dashes_in_latex():
     assert "q_{1}_{j-1}" in m.discretized(1, latex=True)
 
 
+def test_constraints_stand_in_latex_too():
+    m = SymbolicMechanism.from_lagrangian(
+        "skate", "m/2*(x'^2 + y'^2)", coordinates=["x", "y"], parameters={"m": 1.0},
+        constraints={"line": "x^2 - 2*y"}, rolling={"blade": "x'*sin(y) - y'"},
+    )  # fmt: skip
+    lines = m.general_form().latex().splitlines()
+    assert lines[6:8] == [
+        r"constraints & $0 = x^{2} - 2 y$ \\",
+        r" & $0 = \dot{x} \sin{\left(y \right)} - \dot{y}$ \\",
+    ]
+    assert lines[8].startswith(r"$\theta$")
+
+
+@pytest.mark.parametrize("number", ["9.81", "0.1", "1.0e-20", "2.5e+30", "123456789.12345679"])
+def test_numbers_print_as_they_were_typed(number):
+    m = SymbolicMechanism.from_equations(
+        "x", f"m*s'' = -{number}*s", coordinates={"s": "m"}, parameters={"m": 1.0}
+    )
+    assert f"  -{number}*s" in m.general_form().text()
+    assert f" = -{number}*s_j" in m.discretized(1)
+    assert accelerations(m, [1.0], [0.0]) == [-float(number)]
+    if "e" not in number:
+        assert f"$- {number} s$" in m.general_form().latex()
+
+
+def test_numbers_alone_and_worked_out_print_short():
+    m = SymbolicMechanism.from_equations(
+        "x", "2.5*s'' = -(0.1*3)*s + a", coordinates={"s": "m"}, parameters={"a": 1.0}
+    )
+    text = m.general_form().text()
+    assert "  2.5\n" in text
+    assert "0.3*s" in text
+
+
+@pytest.mark.parametrize(("taken", "step", "force"), [("Delta", "dt", "lambda"), ("lambda1", "Delta", "mu")])
+def test_the_step_and_forces_have_names_of_their_own(taken, step, force):
+    m = SymbolicMechanism.from_lagrangian(
+        "x", f"m/2*(x'^2 + y'^2) - {taken}*y", coordinates=["x", "y"], parameters={"m": 1.0, taken: 2.0},
+        constraints=["x - 2*y"],
+    )  # fmt: skip
+    first, second, _ = m.discretized(1).splitlines()
+    assert first == f"{force}1_j + m*(-2*x_(j-1) + x_(j-2) + x_j)/{step}^2 = 0"
+    assert second.endswith(f" = -{taken}")
+
+
 def test_linear_parameters():
     assert spring().linear_parameters() == ("m", "c", "k")
     m = SymbolicMechanism.from_equations(

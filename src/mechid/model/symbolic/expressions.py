@@ -237,6 +237,23 @@ def number(found: Expression) -> float:
         return math.nan
 
 
+def as_typed(found: Expression) -> Expression:
+    """The same with numbers that print in as few digits as they were given in."""
+    return found.xreplace({f: _short(f) for f in found.atoms(sm.Float)})
+
+
+def _short(given: Expression) -> Expression:
+    x = float(given)
+    text = f"{x:.15g}"
+    exact = abs(float(text) - x) <= 4e-16 * abs(x)
+    return sm.Float(text, 15) if exact else sm.Float(repr(x), 17)
+
+
+def written(found: Expression) -> str:
+    """An expression as a text that can be read again."""
+    return sm.sstr(as_typed(found), full_prec=False).replace("**", "^")
+
+
 def _real(found: Expression, what: str) -> Expression:
     for bad in (sm.nan, sm.zoo, sm.oo, -sm.oo, sm.I):
         if found.has(bad):

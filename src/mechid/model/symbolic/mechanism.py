@@ -27,7 +27,7 @@ from mechid.errors import MechidError, choices, unknown
 from mechid.model.addresses import Address, Layout
 from mechid.model.geometry import Array, finite
 from mechid.model.symbolic.equations import check_balances, check_inertia, check_used, coefficients
-from mechid.model.symbolic.expressions import Expression, Symbols, number, sm, symbol
+from mechid.model.symbolic.expressions import Expression, Symbols, number, sm, symbol, written
 from mechid.model.symbolic.given import (
     Named,
     SymbolicCoordinate,
@@ -234,7 +234,7 @@ class SymbolicMechanism(System):
             value, *slope = (number(x.xreplace(known)) for x in (e, *(e.diff(x) for x in free)))
             # a ratio over a parameter that is zero is none
             if np.all(np.isfinite([value, *slope])):
-                found.append((str(e).replace("**", "^"), value, np.array(slope)))
+                found.append((written(e), value, np.array(slope)))
         return sorted(found, key=lambda x: len(x[0]))
 
     # The way to arrays
