@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,6 +18,7 @@ from mechid.dynamics.rates import State
 from mechid.judge.symbols import structure_of_symbols
 from mechid.model.symbolic import printing
 from mechid.model.symbolic.expressions import Symbols
+from mechid.model.symbolic.files import read_symbolic
 from mechid.model.symbolic.mechanism import SymbolicMechanism
 
 SPRING = {"coordinates": {"s": "m"}, "parameters": {"m": (2.0, "kg"), "c": 0.3, "k": 40.0}}
@@ -168,7 +170,7 @@ def test_texts_and_sympy_give_the_same():
         ("x/0", "It holds a division by zero"),
         ("1/0", "'1 / 0' in it is no number"),
         ("x^(0/0)", "is no number"),
-        ("x*1e999", "It holds an infinite number"),
+        ("x*1e999", "It holds 1e999, a number beyond those that can be used, 1e-300 to 1e300."),
         ("x*sqrt(-1)", "It holds a number that is not real"),
         ("x*log(0)", "It holds"),
         ("x + exp(exp(exp(100)))", "'exp(exp(100))' in it is no number that can be used"),
@@ -187,6 +189,130 @@ def test_what_is_no_formula_is_refused_in_a_sentence(text, told):
     assert told in message
     assert message.endswith(".")
     assert len(message) < 700
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "a*x\u2019 + u",
+            "character 4 is '\u2019' (right single quotation mark); a rate is written with a plain '",
+        ),
+        ("x \u2212 a", "character 3 is '\u2212' (minus sign); minus is written -"),
+        ("a + x\u00b2", "character 6 is '\u00b2' (superscript two); a power is written ^2"),
+        ("a\u00b7x", "character 2 is '\u00b7' (middle dot); a product is written *"),
+        ("x + a_{1}", "character 7 is '{' (left curly bracket); a name is written plainly, m_1 for m_{1}"),
+        ("x; a", "character 2 is ';' (semicolon); it means nothing in a formula"),
+        ("2x + a", "behind '2' at character 1 an operator is missing, such as *"),
+        ("u + a x", "behind 'a' at character 5 an operator is missing, such as *"),
+        ("(x + a) u", "behind ')' at character 7 an operator is missing, such as *"),
+        ("x' phi", "behind 'x'' at character 1 an operator is missing, such as *"),
+        ("x*(a + (u)", "the bracket ( at character 3 is not closed"),
+        ("x + a)", "the bracket ) at character 6 closes none"),
+        ("x +* a", "at '+*', character 3, a number or a name is missing"),
+        ("a*'x'", "the ' at character 3 is no rate of a name"),
+        ("sin x", "'sin' at character 1 needs brackets, sin(\u2026)"),
+        ("", "there is nothing in it"),
+    ],
+)
+def test_what_is_odd_about_a_text_is_named_with_its_place(text, told):
+    with pytest.raises(MechidError) as caught:
+        KNOWN.expression(text, "it")
+    assert str(caught.value).startswith(f"It, '{text}', cannot be read as a formula: {told}")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a(x + 1)", "'a' in it is no function: write a*(…) for a product with what is in brackets."),
+        ("1,5*x", "'(1, 5 * x)' in it is no part of a formula: numbers have decimal points."),
+        ("1e-999*x", "It holds 1e-999, a number beyond those that can be used, 1e-300 to 1e300."),
+    ],
+)
+def test_what_was_meant_is_told(text, told):
+    with pytest.raises(MechidError) as caught:
+        KNOWN.expression(text, "it")
+    assert str(caught.value) == told
+
+
+@pytest.mark.parametrize("piece", ["x", "1", "'", "x ", "(", "1.", "x'", "1e", "x''", ")", " +", "1 "])
+def test_long_texts_are_soon_refused(piece):
+    began = time.perf_counter()
+    with pytest.raises(MechidError):
+        KNOWN.expression((piece * 99_999)[:99_999], "it")
+    assert time.perf_counter() - began < 3.0
+
+
+def test_names_written_for_latex():
+    """Braces and backslashes are no part of a name."""
+    t = me.dynamicsymbols._t
+    q, m, k = sm.Function("\\theta_{1}")(t), sm.Symbol("m_{1}"), sm.Symbol("k")
+    made = SymbolicMechanism.from_equations(
+        "x", sm.Eq(m * q.diff(t, 2), -k * q), coordinates={q: "rad"}, parameters={m: 2.0, "k": 3.0}
+    )
+    assert made.coordinate_names == ("theta_1",)
+    assert [p.name for p in made.parameters] == ["m_1", "k"]
+    assert accelerations(made, [0.4], [0.0]) == pytest.approx([-0.6])
+    w = sm.Function("\\omega_{1}")(t)
+    N, O, P = me.ReferenceFrame("N"), me.Point("O"), me.Point("P")
+    O.set_vel(N, 0)
+    P.set_vel(N, w * N.x)
+    method = me.KanesMethod(N, [q], [w], kd_eqs=[q.diff(t) - w])
+    method.kanes_equations([me.Particle("p", P, m)], [(P, -k * q * N.x)])
+    kane = SymbolicMechanism.from_method(method, parameters={m: 2.0, k: 3.0}, units={q: "m"})
+    assert kane.coordinate_names == ("theta_1",)
+    assert accelerations(kane, [0.4], [0.0]) == pytest.approx([-0.6])
+
+
+def test_letters_that_are_one():
+    with pytest.raises(
+        MechidError, match="'\u03c6' and '\u03d5' are one name in a formula: give one of them another"
+    ):
+        SymbolicMechanism.from_equations(
+            "x", "s'' = -\u03c6*s", coordinates={"s": "m"}, parameters={"\u03c6": 1.0, "\u03d5": 2.0}
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "[coordinates]\n\u03c6 = 'rad'",
+            'a name with letters beyond a to z stands in quotes: "\u03c6" = ….',
+        ),
+        ("parameters = {m_\u03c6 = 1.0}", 'stands in quotes: "m_\u03c6" = ….'),
+        ("equations = ['m*s'' = -k*s']", "a text with primes stands in double quotes: \"m*s'' = u\"."),
+        ("lagrangian = 'm*s'^2/2'", "a text with primes stands in double quotes"),
+        ("a = = 2", "it is not TOML: Invalid value (at line 1, column 5)."),
+    ],
+)
+def test_files_that_are_no_toml(text, told):
+    with pytest.raises(MechidError) as caught:
+        read_symbolic(text, "x")
+    assert str(caught.value).startswith("it is not TOML: ")
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("m = {value = true}", "The value of parameter 'm' must be a number, not True."),
+        ('m = {value = "1.0"}', "The value of parameter 'm' must be a number, not '1.0'."),
+        ("m = true", "The value of parameter 'm' must be a number, not True."),
+        (
+            "m = 1.0\n[delays]\nu = -0.1",
+            "The delay of input 'u' must be ≥ 0 s, not -0.1: no input acts before",
+        ),
+        ("m = 1.0\n[delays]\nu = true", "The delay of input 'u' must be a number, not True."),
+    ],
+)
+def test_values_in_files_are_numbers(more, told):
+    text = (
+        f'equations = ["m*s\'\' = u"]\ncoordinates = {{s = "m"}}\ninputs = {{u = "N"}}\n[parameters]\n{more}'
+    )
+    with pytest.raises(MechidError) as caught:
+        read_symbolic(text, "x")
+    assert str(caught.value).startswith(told)
 
 
 def test_nothing_in_a_text_is_evaluated(monkeypatch):
@@ -846,7 +972,7 @@ TWO = {"parameters": {"m": 1.0, "a": 2.0}}
         ("m*s'^2/2", {"coordinates": {"s": 3}}, "The unit of 's' must be a text, not 3."),
         ("m*s'^2/2", {"parameters": ["m"]}, "Parameter 'm' has no value: give a number"),
         ("m*s'^2/2", {"parameters": {"m": np.nan}}, "The value of parameter 'm' must be finite, not nan."),
-        ("m*s'^2/2", {"parameters": {"m": ("x", "kg")}}, "The value of parameter 'm' must be numbers, not 'x'."),
+        ("m*s'^2/2", {"parameters": {"m": ("x", "kg")}}, "The value of parameter 'm' must be a number, not 'x'."),
         ("m*s'^2/2", {"constraints": {"stop": "s' - 1"}}, "Constraint 'stop' holds 's'': it is one on"),
         ("m*s'^2/2", {"constraints": "m - 1"}, "Constraint 'constraint1' holds no coordinate."),
         ("m*s'^2/2", {"rolling": "s = 1"}, "Rolling constraint 'rolling1' holds no rate: give it as a constraint."),
@@ -857,7 +983,8 @@ TWO = {"parameters": {"m": 1.0, "a": 2.0}}
         ("m*s'^2/2", {"dissipation": "s''^2"}, "The dissipation holds 's''': it is a function of rates."),
         ("m*s'^2/2", {"outputs": {"a": "s''"}}, "Output 'a' holds 's''': sensors see coordinates"),
         ("m*s'*s''", {}, "The Lagrangian holds 's''': accelerations and inputs belong into forces."),
-        ("m*s'^2/2 +", {}, "The Lagrangian, 'm*s'^2/2 +', cannot be read as a formula."),
+        ("m*s'^2/2 +", {}, "The Lagrangian, 'm*s'^2/2 +', cannot be read as a formula: at '+', "
+                                   "character 10, a number or a name is missing."),
     ],
 )  # fmt: skip
 def test_mistakes_are_told(lagrangian, more, told):
@@ -1005,6 +1132,8 @@ def test_mistakes_with_methods_are_told():
         MechidError, match=r"holds Derivative\(y\(t\), .*, a rate of 'y', which is no coordinate: put"
     ):
         build(shaken, parameters={J: 1.0, k: 1.0}, inputs={y: "m"})
+    with pytest.raises(MechidError, match=r"A System .* after its form_eoms\(\) give its eom_method\."):
+        build(me.System.from_newtonian(me.RigidBody("b")), parameters={J: 1.0})
     lagrange = me.LagrangesMethod(J * th.diff() ** 2 / 2 - k * th**2 / 2, [th])
     with pytest.raises(MechidError, match=r"^k: neither coordinates nor among the parameters"):
         build(lagrange, parameters={J: 1.0})

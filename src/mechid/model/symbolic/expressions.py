@@ -20,6 +20,7 @@ import sympy
 from sympy.core.function import AppliedUndef
 
 from mechid.errors import MechidError, choices
+from mechid.model.symbolic.misread import number_without_use, why_unreadable
 
 sm: Any = sympy
 """SymPy, whose own type hints are incomplete"""
@@ -57,7 +58,7 @@ _ALLOWED = (
     *(sm.Max, sm.Min, sm.Heaviside, sm.Piecewise),
 )
 """functions in a SymPy expression"""
-_PRIMED = re.compile(r"([^\W\d]\w*)\s*('{1,3})")
+_PRIMED = re.compile(r"(?<!\w)((?>[^\W\d]\w*))\s*('{1,3})")
 _WORD = re.compile(r"(?<!\w)[^\W\d]\w*")
 _MARK = "__rate"
 _MEANT = "__name"
@@ -128,7 +129,7 @@ class Symbols:
 
     def _plain(self, found: Expression, what: str) -> Expression:
         """Functions of time and their derivatives replaced by symbols, and symbols by those of the same name."""
-        renamed: dict[Any, Any] = {s: symbol(s.name) for s in found.free_symbols}
+        renamed: dict[Any, Any] = {s: symbol(name_in(s)) for s in found.free_symbols}
         for d in found.atoms(sm.Derivative):
             inner, *by = d.args
             ((variable, order),) = by if len(by) == 1 else ((None, 0),)
@@ -136,10 +137,10 @@ class Symbols:
                 raise MechidError(
                     f"{_begun(what)} holds {d}: only first and second derivatives of coordinates by t."
                 )
-            renamed[d] = symbol(f"{_name(inner)}{chr(39) * int(order)}")
+            renamed[d] = symbol(f"{name_in(inner)}{chr(39) * int(order)}")
         for f in found.atoms(AppliedUndef):
             refuse_no_function_of_time(f, what)
-            renamed[f] = symbol(_name(f))
+            renamed[f] = symbol(name_in(f))
         return found.xreplace(renamed)
 
     def _known(self, found: Expression, what: str) -> Expression:
@@ -158,14 +159,23 @@ class Symbols:
             raise MechidError(f"{_begun(what)} has {len(text)} characters; at most {LONGEST} are read.")
         if _MARK in text or _MEANT in text:
             raise MechidError(f"'{_MARK}' and '{_MEANT}' cannot be part of a name in {what}.")
+        if useless := number_without_use(text, LARGEST_NUMBER):
+            shown = useless if len(useless) < 30 else f"{useless[:29]}…"
+            raise MechidError(
+                f"{_begun(what)} holds {shown}, a number beyond those that can be used, 1e-300 to 1e300."
+            )
         plain = _WORD.sub(lambda m: m[0] + _MEANT * (keyword.iskeyword(m[0]) and m[0] in self.all), text)
         plain = _PRIMED.sub(lambda m: f"{m[1]}{_MARK}{len(m[2])}", plain.replace("^", "**"))
         try:
+            if "·" in text and not any("·" in name for name in self.all):
+                # Python takes it for a letter
+                raise SyntaxError
             # on one line, whatever the text's own
             tree = ast.parse(" ".join(plain.split()), mode="eval")
             return self._tree(tree.body, what)
         except (SyntaxError, UnicodeError, ValueError):
-            raise MechidError(f"{_begun(what)}, '{text}', cannot be read as a formula.") from None
+            why = why_unreadable(text, FUNCTIONS)
+            raise MechidError(f"{_begun(what)}, '{text}', cannot be read as a formula{why}.") from None
         except (RecursionError, MemoryError):
             raise MechidError(f"{_begun(what)} is nested too deeply.") from None
 
@@ -194,6 +204,11 @@ class Symbols:
                 raise MechidError(f"'{_written(ast.unparse(node))}' in {what} is no number that can be used.")
             return found
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+            name = _written(node.func.id)
+            if name in self._spelled:
+                raise MechidError(
+                    f"'{name}' in {what} is no function: write {name}*(…) for a product with what is in brackets."
+                )
             if node.func.id not in FUNCTIONS:
                 raise MechidError(
                     f"'{node.func.id}' in {what} is no function that is known; valid: {choices(FUNCTIONS, 20)}."
@@ -207,7 +222,8 @@ class Symbols:
             if found.is_number and not abs(number(_real(found, what))) <= LARGEST_NUMBER:
                 raise MechidError(f"'{_written(ast.unparse(node))}' in {what} is no number that can be used.")
             return found
-        raise MechidError(f"'{_written(ast.unparse(node))}' in {what} is no part of a formula.")
+        hint = ": numbers have decimal points" if isinstance(node, ast.Tuple) else ""
+        raise MechidError(f"'{_written(ast.unparse(node))}' in {what} is no part of a formula{hint}.")
 
 
 _OPERATORS: dict[type, Any] = {
@@ -270,26 +286,29 @@ _NOT_REAL = {
 }
 
 
-def _name(function: AppliedUndef) -> str:
-    return function.func.__name__
+def name_in(given: Any) -> str:
+    """The name of a symbol or of a function of time; m_1 where it is written for LaTeX, m_{1}."""
+    return plain(given.func.__name__ if isinstance(given, AppliedUndef) else given.name)
+
+
+def plain(name: str) -> str:
+    return re.sub(r"[{}\\]", "", name)
 
 
 def refuse_no_function_of_time(function: AppliedUndef, what: str) -> None:
     if [str(x) for x in function.args] != ["t"]:
         raise MechidError(
             f"{_begun(what)} holds {function}: a function that is not known here may depend on t alone; write down "
-            f"what it is, or name it {_name(function)}, a parameter."
+            f"what it is, or name it {name_in(function)}, a parameter."
         )
 
 
 def name_of(given: Any, what: str) -> str:
     """The name of a symbol, of a function of time, or a name itself."""
     if isinstance(given, str):
-        name = given
-    elif isinstance(given, sm.Symbol):
-        name = given.name
-    elif isinstance(given, AppliedUndef):
-        name = _name(given)
+        name = plain(given)
+    elif isinstance(given, sm.Symbol | AppliedUndef):
+        name = name_in(given)
     else:
         raise MechidError(f"{what} is named by a text or a SymPy symbol, not by {given!r}.")
     if not name.isidentifier():

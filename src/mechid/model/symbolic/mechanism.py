@@ -275,7 +275,12 @@ class SymbolicMechanism(System):
         """An input that acts later than it was logged, s. It may be free: "u.delay"."""
         if input not in self.input_names:
             raise unknown("input", input, self.input_names)
-        late = float(finite(delay, (), f"The delay of input '{input}'"))
+        what = f"The delay of input '{input}'"
+        if isinstance(delay, bool | str):
+            raise MechidError(f"{what} must be a number, not {delay!r}.")
+        late = float(finite(delay, (), what))
+        if late < 0.0:
+            raise MechidError(f"{what} must be ≥ 0 s, not {late:g}: no input acts before it was logged.")
         return self._with(delays={**self.delays, input: late})
 
     def renewed(self, layout: Layout, values: Array, tens: dict[int, Array]) -> SymbolicMechanism:
