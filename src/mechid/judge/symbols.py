@@ -79,8 +79,12 @@ def _tellable(
         return Tellable(alone, tuple(moved), told)
     expressions = tuple(c.expression for c in found)
     combined = [c.expression for c in found if c.expression not in alone]
-    what = f"only {_and(combined)} can be found" if combined else "no motion depends on them"
-    return Tellable(expressions, tuple(moved), f"{_and(moved)} cannot be told alone {given}: {what}.")
+    if not combined:
+        them = "them" if len(moved) > 1 else "it"
+        told = f"{_and(moved)} cannot be told {given}: no motion depends on {them}."
+    else:
+        told = f"{_and(moved)} cannot be told alone {given}: only {_and(combined)} can be found."
+    return Tellable(expressions, tuple(moved), told)
 
 
 def _and(names: list[str]) -> str:
