@@ -12,8 +12,9 @@ import sympy as sm
 import sympy.physics.mechanics as me
 from sympy.parsing.sympy_parser import implicit_multiplication, parse_expr, standard_transformations
 
-from mechid import BDF, MechidError
+from mechid import BDF, MechidError, simulate
 from mechid.dynamics.bdf import ALPHA
+from mechid.dynamics.onestep import OneStep
 from mechid.dynamics.rates import State
 from mechid.judge.symbols import structure_of_symbols
 from mechid.model.symbolic import printing
@@ -1038,6 +1039,19 @@ def test_constraints_need_balances_of_forces(rows, told):
         with pytest.raises(MechidError, match=told) as caught:
             SymbolicMechanism.from_equations("bob", rows, **given, **more)
         assert "write each as the force on its coordinate" in str(caught.value)
+
+
+def test_balances_are_looked_at_where_they_have_a_value():
+    """A parameter at zero that is divided by: told where it matters, at the start."""
+    m = SymbolicMechanism.from_equations(
+        "bob",
+        ["x''/m = -x", "1.0*y'' = -y"],
+        coordinates=["x", "y"],
+        parameters={"m": 0.0},
+        constraints="x - y",
+    )
+    with pytest.raises(MechidError, match="is not finite at the start"):
+        simulate(m, OneStep(0.01), 3)
 
 
 def test_balances_of_forces_are_taken():

@@ -63,7 +63,11 @@ def check_balances(m: SymbolicMechanism) -> None:
     for _ in range(SAMPLES):
         with np.errstate(all="ignore"):
             M = np.array(
-                program(*rng.uniform(-0.7, 0.7, len(m.coordinates)), 0.5, *(p.value for p in m.parameters)),
+                program(
+                    *rng.uniform(-0.7, 0.7, len(m.coordinates)),
+                    0.5,
+                    *map(np.float64, m.values[: len(m.parameters)]),
+                ),
                 float,
             )
         if not np.all(np.isfinite(M)):
