@@ -317,6 +317,55 @@ def test_energy_does_not_drift(make):
     assert early < 0.05
 
 
+# Inertia that changes with time
+
+
+def leaking():
+    """A mass that grows as m (1 + 2t), on a spring and a damper."""
+    return SymbolicMechanism.from_equations(
+        "filling",
+        "m*(1 + 2*t)*s'' = -20*s - 2*m*s'",
+        coordinates={"s": "m"},
+        parameters={"m": 1.5},
+    )
+
+
+@pytest.mark.parametrize(
+    ("make", "near"), [(Spook, 2e-3), (OneStep, 1e-6), (lambda h: BDF(h, order=2), 1e-4)]
+)
+def test_inertia_that_depends_on_time(make, near):
+    wanted = solve_ivp(
+        lambda t, y: [y[1], (-20 * y[0] - 3 * y[1]) / (1.5 * (1 + 2 * t))],
+        (0, 1),
+        [1.0, 0.0],
+        rtol=1e-10,
+        atol=1e-12,
+    ).y[:, -1]
+    run = simulate(leaking(), make(1e-3), 1000, q=[1.0])
+    assert [run.q[-1, 0], run.v[-1, 0]] == pytest.approx(wanted, abs=5 * near)
+    # at what time a state is, energies are not told
+    assert np.all(np.isnan(run.energy))
+
+
+def test_time_in_a_potential_leaves_the_kinetic_energy():
+    m = SymbolicMechanism.from_lagrangian(
+        "pulled", "m*s'^2/2 - k/2*(s - sin(3*t))^2", coordinates={"s": "m"}, parameters={"m": 2.0, "k": 5.0}
+    )
+    run = simulate(m, Variational(0.01), 10, q=[0.2], v=[1.0])
+    kinetic, potential = run.energy
+    assert kinetic == pytest.approx(run.v[:, 0] ** 2)
+    assert np.all(np.isnan(potential))
+
+
+@pytest.mark.parametrize("L", ["m*(1 + t)*s'^2/2 - k*s^2/2", "m*s'^2/2 + k*s*s' - k*s^2/2"])
+def test_momenta_of_more_than_inertia_are_refused(L):
+    m = SymbolicMechanism.from_lagrangian("x", L, coordinates={"s": "m"}, parameters={"m": 1.0, "k": 4.0})
+    with pytest.raises(
+        MechidError, match=r"those of 'x' hold time or terms .* at rest: use BDF or OneStep\."
+    ):
+        simulate(m, Variational(0.01), 3, q=[1.0])
+
+
 # What steppers refuse
 
 
@@ -465,6 +514,30 @@ def test_a_singular_mass_matrix_is_refused_at_the_start(rows, name):
     )
     with pytest.raises(MechidError, match=f"mass matrix of 'loose' is singular at the start.*'{name}'"):
         simulate(m, OneStep(0.01), 10, q=[1.0, 0.1])
+
+
+@pytest.mark.parametrize(
+    ("row", "mass", "told"),
+    [
+        ("m*s'' = -k*s", 0.0, "is singular at the start.*'s'"),
+        ("m*s' = -k*s", 1.0, "is singular at the start.*'s'"),
+        ("m*s^2*s'' = -k*s", 1.0, "is singular at the start.*'s'"),
+        ("m/s*s'' = -k*s", 1.0, "is not finite at the start"),
+    ],
+)
+@pytest.mark.parametrize("make", [OneStep, BDF, Spook])
+def test_one_coordinate_without_inertia_is_refused(row, mass, told, make):
+    m = SymbolicMechanism.from_equations("x", row, coordinates={"s": "m"}, parameters={"m": mass, "k": 1.0})
+    with pytest.raises(MechidError, match=f"mass matrix of 'x' {told}"):
+        simulate(m, make(0.01), 10, v=[1.0])
+
+
+def test_small_inertia_is_inertia():
+    """A milligram: s = cos(ω t) with the ω of k/m."""
+    m = SymbolicMechanism.from_equations(
+        "x", "m*s'' = -k*s", coordinates={"s": "m"}, parameters={"m": 1e-6, "k": 4e-6}
+    )
+    assert simulate(m, OneStep(1e-3), 1000, q=[1.0]).q[-1, 0] == pytest.approx(np.cos(2.0), abs=1e-5)
 
 
 def test_the_usual_stepper_is_one_that_can():

@@ -7,7 +7,7 @@ import pytest
 from estimation_cases import log_with
 from scipy.integrate import solve_ivp
 
-from mechid import BDF, Parameters, Variational, full_discretization, joint
+from mechid import BDF, MechidError, Parameters, Variational, full_discretization, joint
 from mechid.dynamics.onestep import OneStep
 from mechid.dynamics.sensors import joint_position
 from mechid.estimate.experiment import Experiment, Measured, Start
@@ -162,6 +162,13 @@ def test_a_constraint_on_rates_in_a_fit():
             p = fit.parameters[key]
             assert abs(p.value - truth) < 3 * p.std < 0.2 * truth
             assert p.value == pytest.approx(fits[0].parameters[key].value, abs=0.3 * p.std)
+
+
+@pytest.mark.parametrize("estimator", ["segments", "joint", "full"])
+def test_a_mass_that_starts_at_nothing_is_refused(estimator):
+    free = Parameters(PENDULUM).free("J", start=0.0, bounds=(0.0, None))
+    with pytest.raises(MechidError, match=r"mass matrix of 'pendulum' is singular at the start: .*'p'"):
+        ESTIMATORS[estimator](PENDULUM, OneStep(H), experiment(recorded(), "midpoint"), free)
 
 
 # Combinations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 
 import jax.numpy as jnp
 import numpy as np
@@ -11,11 +12,14 @@ import sympy as sm
 import sympy.physics.mechanics as me
 from sympy.parsing.sympy_parser import implicit_multiplication, parse_expr, standard_transformations
 
-from mechid import BDF, MechidError
+from mechid import BDF, MechidError, simulate
 from mechid.dynamics.bdf import ALPHA
+from mechid.dynamics.onestep import OneStep
 from mechid.dynamics.rates import State
+from mechid.judge.symbols import structure_of_symbols
 from mechid.model.symbolic import printing
 from mechid.model.symbolic.expressions import Symbols
+from mechid.model.symbolic.files import read_symbolic
 from mechid.model.symbolic.mechanism import SymbolicMechanism
 
 SPRING = {"coordinates": {"s": "m"}, "parameters": {"m": (2.0, "kg"), "c": 0.3, "k": 40.0}}
@@ -167,9 +171,11 @@ def test_texts_and_sympy_give_the_same():
         ("x/0", "It holds a division by zero"),
         ("1/0", "'1 / 0' in it is no number"),
         ("x^(0/0)", "is no number"),
-        ("x*1e999", "It holds an infinite number"),
+        ("x*1e999", "It holds 1e999, a number beyond those that can be used, 1e-300 to 1e300."),
         ("x*sqrt(-1)", "It holds a number that is not real"),
         ("x*log(0)", "It holds"),
+        ("x + exp(exp(exp(100)))", "'exp(exp(100))' in it is no number that can be used"),
+        ("x*asin(2)", "'asin(2)' in it is no number that can be used"),
         ("x__rate1", "cannot be part of a name"),
         ("-" * 60_000 + "x", "It is nested too deeply"),
         ("x" * 200_000, "It has 200000 characters; at most 100000"),
@@ -184,6 +190,130 @@ def test_what_is_no_formula_is_refused_in_a_sentence(text, told):
     assert told in message
     assert message.endswith(".")
     assert len(message) < 700
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "a*x\u2019 + u",
+            "character 4 is '\u2019' (right single quotation mark); a rate is written with a plain '",
+        ),
+        ("x \u2212 a", "character 3 is '\u2212' (minus sign); minus is written -"),
+        ("a + x\u00b2", "character 6 is '\u00b2' (superscript two); a power is written ^2"),
+        ("a\u00b7x", "character 2 is '\u00b7' (middle dot); a product is written *"),
+        ("x + a_{1}", "character 7 is '{' (left curly bracket); a name is written plainly, m_1 for m_{1}"),
+        ("x; a", "character 2 is ';' (semicolon); it means nothing in a formula"),
+        ("2x + a", "behind '2' at character 1 an operator is missing, such as *"),
+        ("u + a x", "behind 'a' at character 5 an operator is missing, such as *"),
+        ("(x + a) u", "behind ')' at character 7 an operator is missing, such as *"),
+        ("x' phi", "behind 'x'' at character 1 an operator is missing, such as *"),
+        ("x*(a + (u)", "the bracket ( at character 3 is not closed"),
+        ("x + a)", "the bracket ) at character 6 closes none"),
+        ("x +* a", "at '+*', character 3, a number or a name is missing"),
+        ("a*'x'", "the ' at character 3 is no rate of a name"),
+        ("sin x", "'sin' at character 1 needs brackets, sin(\u2026)"),
+        ("", "there is nothing in it"),
+    ],
+)
+def test_what_is_odd_about_a_text_is_named_with_its_place(text, told):
+    with pytest.raises(MechidError) as caught:
+        KNOWN.expression(text, "it")
+    assert str(caught.value).startswith(f"It, '{text}', cannot be read as a formula: {told}")
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a(x + 1)", "'a' in it is no function: write a*(…) for a product with what is in brackets."),
+        ("1,5*x", "'(1, 5 * x)' in it is no part of a formula: numbers have decimal points."),
+        ("1e-999*x", "It holds 1e-999, a number beyond those that can be used, 1e-300 to 1e300."),
+    ],
+)
+def test_what_was_meant_is_told(text, told):
+    with pytest.raises(MechidError) as caught:
+        KNOWN.expression(text, "it")
+    assert str(caught.value) == told
+
+
+@pytest.mark.parametrize("piece", ["x", "1", "'", "x ", "(", "1.", "x'", "1e", "x''", ")", " +", "1 "])
+def test_long_texts_are_soon_refused(piece):
+    began = time.perf_counter()
+    with pytest.raises(MechidError):
+        KNOWN.expression((piece * 99_999)[:99_999], "it")
+    assert time.perf_counter() - began < 3.0
+
+
+def test_names_written_for_latex():
+    """Braces and backslashes are no part of a name."""
+    t = me.dynamicsymbols._t
+    q, m, k = sm.Function("\\theta_{1}")(t), sm.Symbol("m_{1}"), sm.Symbol("k")
+    made = SymbolicMechanism.from_equations(
+        "x", sm.Eq(m * q.diff(t, 2), -k * q), coordinates={q: "rad"}, parameters={m: 2.0, "k": 3.0}
+    )
+    assert made.coordinate_names == ("theta_1",)
+    assert [p.name for p in made.parameters] == ["m_1", "k"]
+    assert accelerations(made, [0.4], [0.0]) == pytest.approx([-0.6])
+    w = sm.Function("\\omega_{1}")(t)
+    N, O, P = me.ReferenceFrame("N"), me.Point("O"), me.Point("P")
+    O.set_vel(N, 0)
+    P.set_vel(N, w * N.x)
+    method = me.KanesMethod(N, [q], [w], kd_eqs=[q.diff(t) - w])
+    method.kanes_equations([me.Particle("p", P, m)], [(P, -k * q * N.x)])
+    kane = SymbolicMechanism.from_method(method, parameters={m: 2.0, k: 3.0}, units={q: "m"})
+    assert kane.coordinate_names == ("theta_1",)
+    assert accelerations(kane, [0.4], [0.0]) == pytest.approx([-0.6])
+
+
+def test_letters_that_are_one():
+    with pytest.raises(
+        MechidError, match="'\u03c6' and '\u03d5' are one name in a formula: give one of them another"
+    ):
+        SymbolicMechanism.from_equations(
+            "x", "s'' = -\u03c6*s", coordinates={"s": "m"}, parameters={"\u03c6": 1.0, "\u03d5": 2.0}
+        )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "[coordinates]\n\u03c6 = 'rad'",
+            'a name with letters beyond a to z stands in quotes: "\u03c6" = ….',
+        ),
+        ("parameters = {m_\u03c6 = 1.0}", 'stands in quotes: "m_\u03c6" = ….'),
+        ("equations = ['m*s'' = -k*s']", "a text with primes stands in double quotes: \"m*s'' = u\"."),
+        ("lagrangian = 'm*s'^2/2'", "a text with primes stands in double quotes"),
+        ("a = = 2", "it is not TOML: Invalid value (at line 1, column 5)."),
+    ],
+)
+def test_files_that_are_no_toml(text, told):
+    with pytest.raises(MechidError) as caught:
+        read_symbolic(text, "x")
+    assert str(caught.value).startswith("it is not TOML: ")
+    assert told in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("m = {value = true}", "The value of parameter 'm' must be a number, not True."),
+        ('m = {value = "1.0"}', "The value of parameter 'm' must be a number, not '1.0'."),
+        ("m = true", "The value of parameter 'm' must be a number, not True."),
+        (
+            "m = 1.0\n[delays]\nu = -0.1",
+            "The delay of input 'u' must be ≥ 0 s, not -0.1: no input acts before",
+        ),
+        ("m = 1.0\n[delays]\nu = true", "The delay of input 'u' must be a number, not True."),
+    ],
+)
+def test_values_in_files_are_numbers(more, told):
+    text = (
+        f'equations = ["m*s\'\' = u"]\ncoordinates = {{s = "m"}}\ninputs = {{u = "N"}}\n[parameters]\n{more}'
+    )
+    with pytest.raises(MechidError) as caught:
+        read_symbolic(text, "x")
+    assert str(caught.value).startswith(told)
 
 
 def test_nothing_in_a_text_is_evaluated(monkeypatch):
@@ -221,6 +351,12 @@ def test_expressions_of_sympy_that_cannot_be_used():
         (sm.nan, "does not exist"),
         (sm.I * sm.Symbol("x"), "not real"),
         (sm.Symbol("y"), "'y' in it is neither"),
+        (
+            sm.Function("a")(x),
+            r"It holds a\(x\(t\)\): a function that is not known here may depend on t alone",
+        ),
+        (sm.Function("a")(t, x), r"It holds a\(t, x\(t\)\): a function"),
+        (sm.Function("a")(2), r"It holds a\(2\): a function"),
     ):
         with pytest.raises(MechidError, match=told):
             KNOWN.expression(given, "it")
@@ -451,6 +587,51 @@ def test_discrete_constraints_of_closed_loops_and_rolling():
 def test_names_with_lower_dashes_in_latex():
     m = SymbolicMechanism.from_equations("a", "m_1*q_1'' = 0", coordinates=["q_1"], parameters={"m_1": 1.0})
     assert "q_{1}_{j-1}" in m.discretized(1, latex=True)
+
+
+def test_constraints_stand_in_latex_too():
+    m = SymbolicMechanism.from_lagrangian(
+        "skate", "m/2*(x'^2 + y'^2)", coordinates=["x", "y"], parameters={"m": 1.0},
+        constraints={"line": "x^2 - 2*y"}, rolling={"blade": "x'*sin(y) - y'"},
+    )  # fmt: skip
+    lines = m.general_form().latex().splitlines()
+    assert lines[6:8] == [
+        r"constraints & $0 = x^{2} - 2 y$ \\",
+        r" & $0 = \dot{x} \sin{\left(y \right)} - \dot{y}$ \\",
+    ]
+    assert lines[8].startswith(r"$\theta$")
+
+
+@pytest.mark.parametrize("number", ["9.81", "0.1", "1.0e-20", "2.5e+30", "123456789.12345679"])
+def test_numbers_print_as_they_were_typed(number):
+    m = SymbolicMechanism.from_equations(
+        "x", f"m*s'' = -{number}*s", coordinates={"s": "m"}, parameters={"m": 1.0}
+    )
+    assert f"  -{number}*s" in m.general_form().text()
+    assert f" = -{number}*s_j" in m.discretized(1)
+    assert accelerations(m, [1.0], [0.0]) == [-float(number)]
+    if "e" not in number:
+        assert f"$- {number} s$" in m.general_form().latex()
+
+
+def test_numbers_alone_and_worked_out_print_short():
+    m = SymbolicMechanism.from_equations(
+        "x", "2.5*s'' = -(0.1*3)*s + a", coordinates={"s": "m"}, parameters={"a": 1.0}
+    )
+    text = m.general_form().text()
+    assert "  2.5\n" in text
+    assert "0.3*s" in text
+
+
+@pytest.mark.parametrize(("taken", "step", "force"), [("Delta", "dt", "lambda"), ("lambda1", "Delta", "mu")])
+def test_the_step_and_forces_have_names_of_their_own(taken, step, force):
+    m = SymbolicMechanism.from_lagrangian(
+        "x", f"m/2*(x'^2 + y'^2) - {taken}*y", coordinates=["x", "y"], parameters={"m": 1.0, taken: 2.0},
+        constraints=["x - 2*y"],
+    )  # fmt: skip
+    first, second, _ = m.discretized(1).splitlines()
+    assert first == f"{force}1_j + m*(-2*x_(j-1) + x_(j-2) + x_j)/{step}^2 = 0"
+    assert second.endswith(f" = -{taken}")
 
 
 def test_linear_parameters():
@@ -702,6 +883,70 @@ def test_speeds_without_a_coordinate_get_their_integral():
     assert accelerations(m, [0.0, 0.0], [0.0, 0.0]) == pytest.approx([-0.3, 1.2 + 0.3])
 
 
+# What can be told before any data
+
+
+def test_a_constraint_on_rates_that_depends_on_time_tells():
+    """A belt that speeds up, x' = a t: its acceleration is a."""
+    m = SymbolicMechanism.from_equations(
+        "belt", ["m*x'' = 0", "m*y'' = -k*y"], coordinates={"x": "m", "y": "m"},
+        parameters={"m": 2.0, "k": 3.0, "a": 0.5}, rolling={"belt": "x' = a*t"},
+    )  # fmt: skip
+    assert set(structure_of_symbols(m).identifiable) == {"a", "k/m"}
+
+
+def test_inertia_that_depends_on_time_tells():
+    """(m + r t) s'' = −k s: mass and what it gains are told apart by time."""
+    m = SymbolicMechanism.from_equations(
+        "filling", "(m + r*t)*s'' = -k*s", coordinates={"s": "m"}, parameters={"m": 2.0, "k": 3.0, "r": 0.5}
+    )
+    assert set(structure_of_symbols(m).identifiable) == {"k/m", "r/m"}
+
+
+@pytest.mark.parametrize(
+    ("m", "c", "k"), [(10.0, 100.0, 1e7), (1e9, 1e3, 1e6), (1e-9, 1e-12, 1e-6), (1.0, 1e-8, 1.0)]
+)
+def test_scales_make_nothing_untold(m, c, k):
+    """By hand: a known force tells all three, none tells ratios."""
+    made = SymbolicMechanism.from_equations(
+        "x", "m*s'' = m*g - k*s - c*s' + u", coordinates={"s": "m"}, parameters={"m": m, "c": c, "k": k},
+        constants={"g": 9.81}, inputs={"u": "N"},
+    )  # fmt: skip
+    assert structure_of_symbols(made).identifiable == ("m", "c", "k")
+    assert structure_of_symbols(made, inputs=False).identifiable == ("c/m", "k/m")
+
+
+@pytest.mark.parametrize("nothing", ["m", "k", "l"])
+def test_a_parameter_at_zero_is_no_ratio(nothing):
+    """What is told is told of it too, or why it cannot be."""
+    values = {"m": 2.0, "k": 3.0, "l": 0.5} | {nothing: 0.0}
+    made = SymbolicMechanism.from_equations(
+        "x", "(1 + m)*l*s'' = -k*l*sin(s)", coordinates={"s": "rad"}, parameters=values
+    )
+    assert structure_of_symbols(made).sentence.endswith(".")
+    plain = SymbolicMechanism.from_equations(
+        "x", "m*s'' = -k*s", coordinates={"s": "m"}, parameters={"m": 2.0, "k": 0.0}
+    )
+    assert structure_of_symbols(plain).sentence == "m cannot be told of its motion: no motion depends on it."
+
+
+@pytest.mark.parametrize("force", ["k*sqrt(s - 1)", "k*(s - 2)^1.5", "k*asin(50*s)", "k*log(-s - 0.9)"])
+def test_where_forces_have_no_value_about_zero_others_are_looked_at(force):
+    made = SymbolicMechanism.from_equations(
+        "x", f"m*s'' = -{force} + u", coordinates={"s": "m"}, parameters={"m": 2.0, "k": 3.0}, inputs="u"
+    )
+    assert structure_of_symbols(made).identifiable == ("m", "k")
+
+
+def test_where_forces_have_no_value_at_all_it_is_said():
+    made = SymbolicMechanism.from_equations(
+        "x", "m*s'' = -k*sqrt(-1 - s^2)", coordinates={"s": "m"}, parameters={"m": 2.0, "k": 3.0}
+    )
+    found = structure_of_symbols(made)
+    assert found.sentence.startswith("What motions tell of m and k cannot be judged here: ")
+    assert found.identifiable == found.not_identifiable == ()
+
+
 # Mistakes
 
 
@@ -728,7 +973,7 @@ TWO = {"parameters": {"m": 1.0, "a": 2.0}}
         ("m*s'^2/2", {"coordinates": {"s": 3}}, "The unit of 's' must be a text, not 3."),
         ("m*s'^2/2", {"parameters": ["m"]}, "Parameter 'm' has no value: give a number"),
         ("m*s'^2/2", {"parameters": {"m": np.nan}}, "The value of parameter 'm' must be finite, not nan."),
-        ("m*s'^2/2", {"parameters": {"m": ("x", "kg")}}, "The value of parameter 'm' must be numbers, not 'x'."),
+        ("m*s'^2/2", {"parameters": {"m": ("x", "kg")}}, "The value of parameter 'm' must be a number, not 'x'."),
         ("m*s'^2/2", {"constraints": {"stop": "s' - 1"}}, "Constraint 'stop' holds 's'': it is one on"),
         ("m*s'^2/2", {"constraints": "m - 1"}, "Constraint 'constraint1' holds no coordinate."),
         ("m*s'^2/2", {"rolling": "s = 1"}, "Rolling constraint 'rolling1' holds no rate: give it as a constraint."),
@@ -739,7 +984,8 @@ TWO = {"parameters": {"m": 1.0, "a": 2.0}}
         ("m*s'^2/2", {"dissipation": "s''^2"}, "The dissipation holds 's''': it is a function of rates."),
         ("m*s'^2/2", {"outputs": {"a": "s''"}}, "Output 'a' holds 's''': sensors see coordinates"),
         ("m*s'*s''", {}, "The Lagrangian holds 's''': accelerations and inputs belong into forces."),
-        ("m*s'^2/2 +", {}, "The Lagrangian, 'm*s'^2/2 +', cannot be read as a formula."),
+        ("m*s'^2/2 +", {}, "The Lagrangian, 'm*s'^2/2 +', cannot be read as a formula: at '+', "
+                                   "character 10, a number or a name is missing."),
     ],
 )  # fmt: skip
 def test_mistakes_are_told(lagrangian, more, told):
@@ -771,12 +1017,95 @@ def test_mistakes_in_equations_are_told(equations, told):
     assert str(caught.value).startswith(told)
 
 
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        (
+            ["x'' = -c/m*x'", "m*y'' = -m*g"],
+            "Equation 1 of 'bob' has x'' without a mass, others have one: const",
+        ),
+        (["m*y'' = -m*g", "m*x'' = -c*x'"], "The mass matrix of 'bob' is not positive"),
+        (["m*x'' = -c*x'", "-m*y'' = m*g"], "The mass matrix of 'bob' is not positive"),
+        (["2*m*x'' + c*y'' = -c*x'", "m*y'' = -m*g"], "The mass matrix of 'bob' is not symmetric"),
+    ],
+)
+def test_constraints_need_balances_of_forces(rows, told):
+    given = {
+        "coordinates": {"x": "m", "y": "m"},
+        "parameters": {"m": 2.0, "c": 0.3, "l": 0.5},
+        "constants": {"g": 9.81},
+    }
+    for more in ({"constraints": "x^2 + y^2 - l^2"}, {"rolling": "x' = l*y*y'"}):
+        with pytest.raises(MechidError, match=told) as caught:
+            SymbolicMechanism.from_equations("bob", rows, **given, **more)
+        assert "write each as the force on its coordinate" in str(caught.value)
+
+
+def test_balances_are_looked_at_where_they_have_a_value():
+    """A parameter at zero that is divided by: told where it matters, at the start."""
+    m = SymbolicMechanism.from_equations(
+        "bob",
+        ["x''/m = -x", "1.0*y'' = -y"],
+        coordinates=["x", "y"],
+        parameters={"m": 0.0},
+        constraints="x - y",
+    )
+    with pytest.raises(MechidError, match="is not finite at the start"):
+        simulate(m, OneStep(0.01), 3)
+
+
+def test_balances_of_forces_are_taken():
+    """An inertia of one that is meant, and a coordinate without any."""
+    m = SymbolicMechanism.from_equations(
+        "bob", ["1.0*x'' = -c*x'", "m*y'' = -m*g", "0*z'' = c*z"], coordinates=["x", "y", "z"],
+        parameters={"m": 2.0, "c": 0.3, "l": 0.5}, constants={"g": 9.81}, constraints=["x^2 + y^2 - l^2", "z - x"],
+    )  # fmt: skip
+    assert len(m.constraints) == 2
+
+
 def test_a_parameter_is_not_missed_where_samples_have_no_value():
     """acos(9 s) exists at few places."""
     m = SymbolicMechanism.from_lagrangian(
         "a", "m*s'^2/2 + k*acos(9*s)", coordinates={"s": "m"}, parameters={"m": 1.0, "k": 2.0}
     )
     assert accelerations(m, [0.05], [0.0]) == pytest.approx([-9 * 2.0 / np.sqrt(1 - 0.45**2)])
+
+
+@pytest.mark.parametrize(
+    ("right", "wanted"),
+    [
+        ("-k*(abs(s - 2) + (s - 2))/2", -2.0 * 0.5),
+        ("-s + 8.85e-12*k*u^2/(2*(3 - s)^2)", -2.5 + 8.85e-12 * 2.0 * 0.7**2 / (2 * 0.5**2)),
+        ("-6.674e-11*m*k/s^2", -6.674e-11 * 3.0 * 2.0 / 2.5**2),
+        ("-k*(sign(s - 2) + 1)/2", -2.0),
+        (sm.Piecewise((-sm.Symbol("k") * (sm.Symbol("s") - 2), sm.Symbol("s") > 2), (0, True)), -2.0 * 0.5),
+    ],
+)
+def test_parameters_that_act_little_or_far_away_are_taken(right, wanted):
+    """A stop at 2 m, an electrostatic force, gravity of small bodies."""
+    given = {"coordinates": {"s": "m"}, "parameters": {"m": 3.0, "k": 2.0}}
+    if "u^2" in str(right):
+        given["inputs"] = "u"
+    row = f"m*s'' = {right}" if isinstance(right, str) else sm.Symbol("m") * sm.Symbol("s''") - right
+    m = SymbolicMechanism.from_equations("x", row, **given)
+    found = accelerations(m, [2.5], [0.0], [0.7] if "u^2" in str(right) else ())
+    assert found == pytest.approx([wanted / 3.0], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    "nothing",
+    [
+        "k*s*(sin(s)^2 + cos(s)^2 - 1)",
+        "1e12*k*(tan(s) - sin(s)/cos(s))",
+        "k*(exp(m)*exp(s) - exp(m + s))",
+        "k*(abs(s - 1)*(abs(s - 1) + 1) - abs(s - 1) - (s - 1)^2)",
+    ],
+)
+def test_parameters_that_cancel_out_are_refused(nothing):
+    with pytest.raises(MechidError, match="Parameter 'k' of 'x' cancels out: no motion depends on it"):
+        SymbolicMechanism.from_equations(
+            "x", f"m*s'' = -s + {nothing}", coordinates={"s": "m"}, parameters={"m": 3.0, "k": 2.0}
+        )
 
 
 def test_mistakes_with_methods_are_told():
@@ -803,6 +1132,22 @@ def test_mistakes_with_methods_are_told():
         MechidError, match=r"A LagrangesMethod or KanesMethod of sympy.physics.mechanics is needed"
     ):
         build("m", parameters={})
+    hardening = me.LagrangesMethod(J * th.diff() ** 2 / 2 - sm.Function("k")(th) * th**2 / 2, [th])
+    with pytest.raises(
+        MechidError, match=r"^The method holds k\(th\(t\)\): a function that is not known here"
+    ):
+        build(hardening, parameters={J: 1.0, k: 1.0})
+    x, u, y = me.dynamicsymbols("x u y")
+    P = me.Point("P")
+    P.set_vel(N, (u + y.diff()) * N.x)
+    shaken = me.KanesMethod(N, [x], [u], kd_eqs=[x.diff() - u])
+    shaken.kanes_equations([me.Particle("p", P, J)], [(P, -k * x * N.x)])
+    with pytest.raises(
+        MechidError, match=r"holds Derivative\(y\(t\), .*, a rate of 'y', which is no coordinate: put"
+    ):
+        build(shaken, parameters={J: 1.0, k: 1.0}, inputs={y: "m"})
+    with pytest.raises(MechidError, match=r"A System .* after its form_eoms\(\) give its eom_method\."):
+        build(me.System.from_newtonian(me.RigidBody("b")), parameters={J: 1.0})
     lagrange = me.LagrangesMethod(J * th.diff() ** 2 / 2 - k * th**2 / 2, [th])
     with pytest.raises(MechidError, match=r"^k: neither coordinates nor among the parameters"):
         build(lagrange, parameters={J: 1.0})

@@ -1,6 +1,7 @@
 """The note's two examples: what can be told is told, what cannot is said so; the JSON holds what it promises."""
 
 import json
+import re
 
 import pytest
 
@@ -57,6 +58,27 @@ def test_without_a_force_the_cart_is_told_by_the_pendulum(capsys, tmp_path):
     assert all(off_by(result["parameters"][n]) < 3.5 for n in result["identifiable"])
 
 
+def test_simulation_errors_end_in_the_lowest_minimum(capsys, tmp_path):
+    """Noise alone costs half of what was measured."""
+    result = ran("cart-pendulum", capsys, tmp_path, "estimator=simulation-error")
+    assert all(off_by(p) < 3.5 for p in result["parameters"].values())
+    assert result["cost"]["end"] == pytest.approx(501, rel=0.15)
+    assert result["parameters"]["m"]["start"] == 0.5
+    assert result["notes"] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "case"), [("mass-spring", "force=known"), ("cart-pendulum", "compare=false")]
+)
+def test_the_error_of_a_low_order_is_told(name, case, capsys, tmp_path):
+    result = ran(name, capsys, tmp_path, "order=2", case)
+    worst = max((n for n, p in result["parameters"].items()), key=lambda n: off_by(result["parameters"][n]))
+    told = (
+        f"'{worst}' is found {off_by(result['parameters'][worst]):.3g} std from what the data are made with: "
+    )
+    assert result["notes"][-1].startswith(told + "the error of BDF of order 2 shows in steps of 0.01 s")
+
+
 @pytest.mark.slow
 def test_every_order_and_the_upright(capsys, tmp_path):
     result = ran("cart-pendulum", capsys, tmp_path, quick=False)
@@ -74,9 +96,21 @@ def test_every_order_and_the_upright(capsys, tmp_path):
         ("mass-spring", "order=7", "Setting order must be one of 1, 2, 3, 4, 5, 6, not 7."),
         ("cart-pendulum", "missing=1.5", "Setting missing must lie between 0 and 0.9, not 1.5."),
         ("cart-pendulum", "truth.l=-1", "Setting truth.l must be > 0, not -1."),
+        ("mass-spring", "seed=-1", "Setting seed must be ≥ 0, not -1."),
+        ("cart-pendulum", "seed=-1", "Setting seed must be ≥ 0, not -1."),
+        ("mass-spring", "noise=nan", "Setting noise must be > 0 and finite, not nan."),
+        ("cart-pendulum", "noise=0", "Setting noise must be > 0 and finite, not 0."),
+        (
+            "mass-spring",
+            "time=1e12",
+            "A log of 1e+12 s in steps of 0.01 s has 1e+14 of them; this study takes 100000",
+        ),
+        ("cart-pendulum", "time=nan", "Setting time must be > 0 and finite, not nan."),
+        ("cart-pendulum", "dt=nan", "A log of 5 s needs a step between 0 and 0.25 s, not nan s."),
+        ("mass-spring", "missing=nan", "Setting missing must lie between 0 and 0.9, not nan."),
         ("cart-pendulum", "dt=2", "A log of 5 s needs a step between 0 and 0.25 s, not 2 s."),
     ],
 )
 def test_settings_that_make_no_sense(name, change, sentence, capsys, tmp_path):
-    with pytest.raises(MechidError, match=sentence.replace("(", "\\(")):
+    with pytest.raises(MechidError, match=re.escape(sentence)):
         run_study(name, quick=True, changes=[change], as_json=False, out=tmp_path)

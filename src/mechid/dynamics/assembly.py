@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -129,21 +131,32 @@ def check_inertia(mechanism: System, model: Model, q: Array, v: Array, t: float)
     M, slope = map(np.asarray, _inertia(model, q, v, np.zeros(model.nu), t))
     rows = len(slope)
     K = np.block([[M, slope.T], [slope, np.zeros((rows, rows))]])
+    what = "mass matrix" if not rows else "mass matrix with the constraints"
+    remedy = "check them, the parameters' values and the start."
+    if not np.all(np.isfinite(K)):
+        raise MechidError(
+            f"The {what} of '{mechanism.name}' is not finite at the start: the equations have no value there; "
+            f"{remedy}"
+        )
     size = np.sqrt(np.maximum(np.abs(K).max(axis=1), 1e-300))
     _, values, right = np.linalg.svd(K / np.outer(size, size))
-    if not np.all(np.isfinite(K)) or values[-1] < 1e-12 * values[0]:
-        worst = int(np.abs(right[-1, : len(M)]).argmax()) if np.all(np.isfinite(K)) else 0
-        what = "mass matrix" if not rows else "mass matrix with the constraints"
+    # each row is scaled to one: what is left of nothing but zeros is zero
+    if values[-1] <= 1e-12 * values[0]:
+        worst = int(np.abs(right[-1, : len(M)]).argmax())
         raise MechidError(
             f"The {what} of '{mechanism.name}' is singular at the start: the equations do not tell the "
-            f"acceleration of '{mechanism.coordinate_names[worst]}' there; check them, the parameters' values and "
-            "the start."
+            f"acceleration of '{mechanism.coordinate_names[worst]}' there; {remedy}"
         )
 
 
 @partial(jit, once=True)
 def _inertia(model: Model, q: Array, v: Array, u: Array, t: float) -> tuple[Any, Any]:
-    return model.mass_matrix(q), held(model, q, v, u, t)[1]  # type: ignore[arg-type]
+    return inertia(model, q, v, u, t), held(model, q, v, u, t)[1]  # type: ignore[arg-type]
+
+
+def inertia(model: Model, q: Any, v: Any, u: Any, t: Any) -> Any:
+    """What multiplies accelerations at a time: M(q, t), where formulas may hold time."""
+    return jax.jacfwd(lambda a: model.force_balance(q, v, a, u, t))(jnp.zeros_like(v))
 
 
 def _undriven(mechanism: System) -> int:

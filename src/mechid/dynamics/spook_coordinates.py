@@ -1,6 +1,6 @@
 """SPOOK for mechanisms that have coordinates but no bodies, such as those written down in symbols.
 
-The same regularised step (Marklund, Eq. 2.8) with M(q) and forces of the generalized coordinates: constraints
+The same regularised step (Marklund, Eq. 2.8) with M(q, t) and forces of the generalized coordinates: constraints
 h(q) = 0 of compliance ε and relaxation time τ, Υ = 1/(1 + 4τ/dt), Σ = 4ε Υ/dt²,
 
     M (v1 − v0) + dt (bias − F) + Dhᵀ λ = 0,    Dh v1 − Σ λ = −(4/dt) Υ h + Υ Dh v0,    q1 = q0 + dt v1,
@@ -16,6 +16,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from mechid.compile import register
+from mechid.dynamics.assembly import inertia
 from mechid.dynamics.model import Model
 from mechid.dynamics.rates import RateStepper, State
 from mechid.dynamics.stepper import Outcome, RowKind, StepResult, refuse_one_sided
@@ -58,7 +59,7 @@ class CoordinateSpook(RateStepper):
 
     def _system(self, q: Array, v: Array, u: Array, t: Array, h: Array, model: Model) -> tuple[Array, Array]:
         """The linear system for new rates and impulses."""
-        M = model.mass_matrix(q)
+        M = inertia(model, q, v, u, t)
         right = M @ v - h * model.force_balance(q, v, jnp.zeros_like(v), u, t)
         if not self.nz(model):
             return M, right

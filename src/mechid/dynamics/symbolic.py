@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import jax
@@ -108,6 +109,14 @@ class Code:
             self._made[name] = PROGRAMS[name](self.mechanism)
         return self._made[name]
 
+    @cached_property
+    def momenta_are_inertial(self) -> bool:
+        """Whether ∂L/∂q̇ = M(q, θ) q̇, without terms of its own and without time."""
+        m, s = self.mechanism, self.mechanism.symbols
+        still = dict.fromkeys(s.v, sm.Integer(0))
+        at_rest = [sm.expand(m.lagrangian.diff(v).xreplace(still)) for v in s.v] if m.lagrangian else []
+        return not m.mass_matrix.has(TIME) and all(e == 0 for e in at_rest)
+
     @property
     def key(self) -> Any:
         return (self.balance, self.closure, self.roll, self.mechanism.lagrangian, self.revolute)
@@ -128,14 +137,16 @@ def _first(m: SymbolicMechanism) -> Program:
 
 
 def _energy(m: SymbolicMechanism) -> Program:
-    """Kinetic and potential energy."""
+    """Kinetic and potential energy; NaN for what depends on time, which who asks does not tell."""
     s, L = m.symbols, m.lagrangian
     if L is None:
         v = sm.Matrix(list(s.v))
-        return Program(m, [(v.T * m.mass_matrix * v)[0] / 2, sm.nan], (2,))
-    rest = -L.xreplace(dict.fromkeys(s.v, sm.Integer(0)))
-    total = sum((L.diff(v) * v for v in s.v), sm.Integer(0)) - L
-    return Program(m, [total - rest, rest], (2,))
+        kinetic, rest = (v.T * m.mass_matrix * v)[0] / 2, sm.nan
+    else:
+        rest = -L.xreplace(dict.fromkeys(s.v, sm.Integer(0)))
+        kinetic = sum((L.diff(v) * v for v in s.v), sm.Integer(0)) - L - rest
+    known = [sm.nan if m.mass_matrix.has(TIME) else kinetic, sm.nan if rest.has(TIME) else rest]
+    return Program(m, known, (2,))
 
 
 def _slopes(m: SymbolicMechanism, rows: Sequence[Any], by: Sequence[Any]) -> Program:
@@ -216,8 +227,8 @@ class SymbolicModel:
     def force_balance(self, q: Array, v: Array, a: Array, u: Array, t: Array) -> Array:
         return self._at("balance", q, v, a, u, t)
 
-    def mass_matrix(self, q: Array) -> Array:
-        return self._at("mass", q)
+    def mass_matrix(self, q: Array, t: Any = 0.0) -> Array:
+        return self._at("mass", q, t=t)
 
     def places(self, *configurations: Array) -> list[Any]:
         return [None] * len(configurations)
@@ -236,6 +247,12 @@ class SymbolicModel:
     def terms_and_hessians(
         self, q: Array, v: Array, u: Array, t: Array, at: Any = None
     ) -> tuple[Terms, Callable[[], Hessians]]:
+        if not self.code.momenta_are_inertial:
+            raise MechidError(
+                f"Variational has rates from momenta M(q) q', and those of '{self.code.mechanism.name}' hold time "
+                "or terms that are there at rest: use BDF or OneStep."
+            )
+
         def hessians() -> Hessians:
             by_q, by_v, by_u = jax.jacfwd(self._first, argnums=(0, 1, 2))(q, v, u, t)
             return Hessians(by_q[0], by_q[1], by_v[1], by_q[2], by_v[2], by_u[2])

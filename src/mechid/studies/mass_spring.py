@@ -23,7 +23,15 @@ from mechid.model.symbolic.mechanism import SymbolicMechanism
 from mechid.report.fit import digits, notes
 from mechid.studies.identification import chosen
 from mechid.studies.study import Settings, Study
-from mechid.studies.symbolic_data import ESTIMATORS, checked_order, exact_motion, multisine, with_gaps
+from mechid.studies.symbolic_data import (
+    ESTIMATORS,
+    beyond,
+    checked_order,
+    exact_motion,
+    multisine,
+    noise_of,
+    with_gaps,
+)
 
 SETTINGS: Settings = {
     "force": "none",
@@ -110,6 +118,7 @@ def _fitted(m: SymbolicMechanism, settings: Settings, case: str) -> Fit:
 
 def made(settings: Settings, forced: bool) -> Log:
     """Positions of the true mass, let go above where it would hang, and the force on it."""
+    rng, noise = noise_of(settings)
     truth = {n: float(settings[f"truth.{n}"]) for n in STARTS}
     for name, x in truth.items():
         if not x > 0.0 or not np.isfinite(x):
@@ -123,8 +132,7 @@ def made(settings: Settings, forced: bool) -> Log:
         return [x[1], push / truth["m"]]
 
     t, x = exact_motion(motion, [0.1, 0.4], settings)
-    rng = np.random.default_rng(int(settings["seed"]))
-    seen = x[:, 0] + float(settings["noise"]) * rng.normal(size=len(t))
+    seen = x[:, 0] + noise * rng.normal(size=len(t))
     channels = {
         "s": Channel(t, with_gaps(seen, settings, rng), "m"),
         "u": Channel(t, np.broadcast_to(force(t), t.shape).copy(), "N"),
@@ -140,18 +148,20 @@ def _tell(study: Study, fit: Fit, settings: Settings, case: str) -> dict[str, An
     alone = {n: (p.value, p.std) for n, p in fit.parameters.items() if n not in lost}
     found = {**told, **alone} if lost else alone
     parameters: dict[str, Any] = {n: {"value": None, "std": None, "truth": truth[n]} for n in lost}
-    rows = []
+    rows, pulls = [], {}
     for text, (value, std) in found.items():
         true = _value(text, truth)
         parameters[text] = {"value": value, "std": std, "truth": true}
-        rows.append([text, " ± ".join(digits(value, std)), f"{true:.6g}", f"{(value - true) / std:+.2f} std"])
+        pulls[text] = (value - true) / std
+        rows.append([text, " ± ".join(digits(value, std)), f"{true:.6g}", f"{pulls[text]:+.2f} std"])
     for n in parameters:
         p = fit.parameters.get(n)
         parameters[n] |= {} if p is None else {"start": p.start, "unit": p.unit}
     rows += [[n, "not told by the data", f"{truth[n]:g}", ""] for n in lost]
     title = "With a known force" if case == "known" else "Driven by the weight alone"
     study.table(title, ["", "found", "truth", "off by"], rows)
-    for sentence in notes(fit):
+    sentences = [*notes(fit), *beyond(pulls, settings)]
+    for sentence in sentences:
         study.say(f"  {sentence}")
     study.say(f"  {fit.outcome}\n")
     return {
@@ -164,7 +174,7 @@ def _tell(study: Study, fit: Fit, settings: Settings, case: str) -> dict[str, An
         "iterations": fit.iterations,
         "seconds": fit.seconds,
         "outcome": fit.outcome,
-        "notes": notes(fit),
+        "notes": sentences,
     }
 
 

@@ -20,6 +20,7 @@ import sympy
 from sympy.core.function import AppliedUndef
 
 from mechid.errors import MechidError, choices
+from mechid.model.symbolic.misread import number_without_use, why_unreadable
 
 sm: Any = sympy
 """SymPy, whose own type hints are incomplete"""
@@ -57,7 +58,7 @@ _ALLOWED = (
     *(sm.Max, sm.Min, sm.Heaviside, sm.Piecewise),
 )
 """functions in a SymPy expression"""
-_PRIMED = re.compile(r"([^\W\d]\w*)\s*('{1,3})")
+_PRIMED = re.compile(r"(?<!\w)((?>[^\W\d]\w*))\s*('{1,3})")
 _WORD = re.compile(r"(?<!\w)[^\W\d]\w*")
 _MARK = "__rate"
 _MEANT = "__name"
@@ -128,7 +129,7 @@ class Symbols:
 
     def _plain(self, found: Expression, what: str) -> Expression:
         """Functions of time and their derivatives replaced by symbols, and symbols by those of the same name."""
-        renamed: dict[Any, Any] = {s: symbol(s.name) for s in found.free_symbols}
+        renamed: dict[Any, Any] = {s: symbol(name_in(s)) for s in found.free_symbols}
         for d in found.atoms(sm.Derivative):
             inner, *by = d.args
             ((variable, order),) = by if len(by) == 1 else ((None, 0),)
@@ -136,9 +137,10 @@ class Symbols:
                 raise MechidError(
                     f"{_begun(what)} holds {d}: only first and second derivatives of coordinates by t."
                 )
-            renamed[d] = symbol(f"{_name(inner)}{chr(39) * int(order)}")
+            renamed[d] = symbol(f"{name_in(inner)}{chr(39) * int(order)}")
         for f in found.atoms(AppliedUndef):
-            renamed[f] = symbol(_name(f))
+            refuse_no_function_of_time(f, what)
+            renamed[f] = symbol(name_in(f))
         return found.xreplace(renamed)
 
     def _known(self, found: Expression, what: str) -> Expression:
@@ -157,14 +159,23 @@ class Symbols:
             raise MechidError(f"{_begun(what)} has {len(text)} characters; at most {LONGEST} are read.")
         if _MARK in text or _MEANT in text:
             raise MechidError(f"'{_MARK}' and '{_MEANT}' cannot be part of a name in {what}.")
+        if useless := number_without_use(text, LARGEST_NUMBER):
+            shown = useless if len(useless) < 30 else f"{useless[:29]}…"
+            raise MechidError(
+                f"{_begun(what)} holds {shown}, a number beyond those that can be used, 1e-300 to 1e300."
+            )
         plain = _WORD.sub(lambda m: m[0] + _MEANT * (keyword.iskeyword(m[0]) and m[0] in self.all), text)
         plain = _PRIMED.sub(lambda m: f"{m[1]}{_MARK}{len(m[2])}", plain.replace("^", "**"))
         try:
+            if "·" in text and not any("·" in name for name in self.all):
+                # Python takes it for a letter
+                raise SyntaxError
             # on one line, whatever the text's own
             tree = ast.parse(" ".join(plain.split()), mode="eval")
             return self._tree(tree.body, what)
         except (SyntaxError, UnicodeError, ValueError):
-            raise MechidError(f"{_begun(what)}, '{text}', cannot be read as a formula.") from None
+            why = why_unreadable(text, FUNCTIONS)
+            raise MechidError(f"{_begun(what)}, '{text}', cannot be read as a formula{why}.") from None
         except (RecursionError, MemoryError):
             raise MechidError(f"{_begun(what)} is nested too deeply.") from None
 
@@ -185,14 +196,19 @@ class Symbols:
             return -inner if isinstance(node.op, ast.USub) else inner
         if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
             left, right = self._tree(node.left, what), self._tree(node.right, what)
-            if isinstance(node.op, ast.Pow) and right.is_number and not abs(_float(right)) <= LARGEST_POWER:
+            if isinstance(node.op, ast.Pow) and right.is_number and not abs(number(right)) <= LARGEST_POWER:
                 power = _written(ast.unparse(node.right))
                 raise MechidError(f"{_begun(what)} has a power of {power}; at most {LARGEST_POWER}.")
             found = _OPERATORS[type(node.op)](left, right)
-            if found.is_number and not abs(_float(found)) <= LARGEST_NUMBER:
+            if found.is_number and not abs(number(found)) <= LARGEST_NUMBER:
                 raise MechidError(f"'{_written(ast.unparse(node))}' in {what} is no number that can be used.")
             return found
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and not node.keywords:
+            name = _written(node.func.id)
+            if name in self._spelled:
+                raise MechidError(
+                    f"'{name}' in {what} is no function: write {name}*(…) for a product with what is in brackets."
+                )
             if node.func.id not in FUNCTIONS:
                 raise MechidError(
                     f"'{node.func.id}' in {what} is no function that is known; valid: {choices(FUNCTIONS, 20)}."
@@ -201,8 +217,13 @@ class Symbols:
                 raise MechidError(
                     f"'{_written(ast.unparse(node))}' in {what} has too many or too few arguments."
                 )
-            return FUNCTIONS[node.func.id](*(self._tree(x, what) for x in node.args))
-        raise MechidError(f"'{_written(ast.unparse(node))}' in {what} is no part of a formula.")
+            found = FUNCTIONS[node.func.id](*(self._tree(x, what) for x in node.args))
+            # at once: functions of functions grow beyond every number
+            if found.is_number and not abs(number(_real(found, what))) <= LARGEST_NUMBER:
+                raise MechidError(f"'{_written(ast.unparse(node))}' in {what} is no number that can be used.")
+            return found
+        hint = ": numbers have decimal points" if isinstance(node, ast.Tuple) else ""
+        raise MechidError(f"'{_written(ast.unparse(node))}' in {what} is no part of a formula{hint}.")
 
 
 _OPERATORS: dict[type, Any] = {
@@ -224,12 +245,29 @@ def _begun(what: str) -> str:
     return f"{what[0].upper()}{what[1:]}"
 
 
-def _float(number: Expression) -> float:
-    """NaN for what is none."""
+def number(found: Expression) -> float:
+    """As Python has it; NaN for what is none."""
     try:
-        return float(number)
+        return float(found)
     except (TypeError, OverflowError):
         return math.nan
+
+
+def as_typed(found: Expression) -> Expression:
+    """The same with numbers that print in as few digits as they were given in."""
+    return found.xreplace({f: _short(f) for f in found.atoms(sm.Float)})
+
+
+def _short(given: Expression) -> Expression:
+    x = float(given)
+    text = f"{x:.15g}"
+    exact = abs(float(text) - x) <= 4e-16 * abs(x)
+    return sm.Float(text, 15) if exact else sm.Float(repr(x), 17)
+
+
+def written(found: Expression) -> str:
+    """An expression as a text that can be read again."""
+    return sm.sstr(as_typed(found), full_prec=False).replace("**", "^")
 
 
 def _real(found: Expression, what: str) -> Expression:
@@ -248,18 +286,29 @@ _NOT_REAL = {
 }
 
 
-def _name(function: AppliedUndef) -> str:
-    return function.func.__name__
+def name_in(given: Any) -> str:
+    """The name of a symbol or of a function of time; m_1 where it is written for LaTeX, m_{1}."""
+    return plain(given.func.__name__ if isinstance(given, AppliedUndef) else given.name)
+
+
+def plain(name: str) -> str:
+    return re.sub(r"[{}\\]", "", name)
+
+
+def refuse_no_function_of_time(function: AppliedUndef, what: str) -> None:
+    if [str(x) for x in function.args] != ["t"]:
+        raise MechidError(
+            f"{_begun(what)} holds {function}: a function that is not known here may depend on t alone; write down "
+            f"what it is, or name it {name_in(function)}, a parameter."
+        )
 
 
 def name_of(given: Any, what: str) -> str:
     """The name of a symbol, of a function of time, or a name itself."""
     if isinstance(given, str):
-        name = given
-    elif isinstance(given, sm.Symbol):
-        name = given.name
-    elif isinstance(given, AppliedUndef):
-        name = _name(given)
+        name = plain(given)
+    elif isinstance(given, sm.Symbol | AppliedUndef):
+        name = name_in(given)
     else:
         raise MechidError(f"{what} is named by a text or a SymPy symbol, not by {given!r}.")
     if not name.isidentifier():

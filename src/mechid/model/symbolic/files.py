@@ -44,7 +44,7 @@ def read_symbolic(text: str, name: str) -> SymbolicMechanism:
     try:
         given = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise MechidError(f"it is not TOML: {error}.") from None
+        raise MechidError(f"it is not TOML: {error}{_hint(text, str(error))}.") from None
     for key in given:
         if key not in KEYS:
             raise unknown("key of a symbolic mechanism", key, KEYS)
@@ -84,6 +84,18 @@ def read_symbolic(text: str, name: str) -> SymbolicMechanism:
     for name, delay in given.get("delays", {}).items():
         made = made.delayed(name, delay)
     return made
+
+
+def _hint(text: str, error: str) -> str:
+    """What a line that is not TOML may lack."""
+    place = re.search(r"at line (\d+)", error)
+    line = text.splitlines()[int(place[1]) - 1] if place and int(place[1]) <= text.count("\n") + 1 else ""
+    bare = re.search(r"(?:^|[{,])\s*([^\s\"'=#\[\]{},]*[^\x00-\x7f][^\s\"'=#\[\]{},]*)\s*=", line)
+    if bare:
+        return f'; a name with letters beyond a to z stands in quotes: "{bare[1]}" = …'
+    if re.search(r"[=\[{,]\s*'", line):
+        return "; a text with primes stands in double quotes: \"m*s'' = u\""
+    return ""
 
 
 def _pair(name: str, given: Any, key: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -62,12 +63,17 @@ def parts_of(
     )
     q, p, c, u = (named(x, what) for x, what in given)
     seen: dict[str, str] = {}
+    spelled: dict[str, str] = {}
     for kind, names in (("coordinate", q), ("parameter", p), ("constant", c), ("input", u)):
         for n in names:
             if n in seen:
                 article = "an" if kind == "input" else "a"
                 raise MechidError(f"'{n}' is a {seen[n]} and {article} {kind}: give each symbol one meaning.")
             seen[n] = kind
+            # letters that stand for the same one, as φ and ϕ do, are one name in a formula
+            other = spelled.setdefault(unicodedata.normalize("NFKC", n), n)
+            if other != n:
+                raise MechidError(f"'{other}' and '{n}' are one name in a formula: give one of them another.")
     return {
         "name": name,
         "coordinates": tuple(SymbolicCoordinate(n, _unit(unit, n)) for n, unit in q.items()),
@@ -101,6 +107,8 @@ def _parameter(name: str, given: Any) -> Named:
         raise MechidError(
             f"Parameter '{name}' has no value: give a number, a first guess where it is to be found."
         )
+    if isinstance(value, bool | str):
+        raise MechidError(f"The value of parameter '{name}' must be a number, not {value!r}.")
     return Named(name, _unit(unit, name), float(finite(value, (), f"The value of parameter '{name}'")))
 
 

@@ -26,8 +26,8 @@ import numpy as np
 from mechid.errors import MechidError, choices, unknown
 from mechid.model.addresses import Address, Layout
 from mechid.model.geometry import Array, finite
-from mechid.model.symbolic.equations import check_inertia, check_used, coefficients
-from mechid.model.symbolic.expressions import Expression, Symbols, sm, symbol
+from mechid.model.symbolic.equations import check_balances, check_inertia, check_used, coefficients
+from mechid.model.symbolic.expressions import Expression, Symbols, number, sm, symbol, written
 from mechid.model.symbolic.given import (
     Named,
     SymbolicCoordinate,
@@ -127,7 +127,7 @@ class SymbolicMechanism(System):
         """From equations of motion, one a coordinate, linear in accelerations: "m*s'' = u - c*s' - k*s".
 
         Texts with one = sign, SymPy's Eq, or expressions that vanish. Constraints act on row i by
-        −∂c/∂q_i times a multiplier: the rows are those of the coordinates, in their order.
+        −∂c/∂q_i times a multiplier: the rows are the forces on the coordinates, in their order.
         """
         parts = parts_of(name, coordinates, parameters, inputs, constants)
         s: Symbols = parts.pop("symbols")
@@ -138,8 +138,9 @@ class SymbolicMechanism(System):
                 f"equations of motion: give one for each."
             )
         rows = tuple(equation_of(s, e, f"equation {i + 1}") for i, e in enumerate(given))
-        made = cls(balance=rows, **parts, **more_of(s, constraints, rolling, outputs))
-        return made.checked()
+        made = cls(balance=rows, **parts, **more_of(s, constraints, rolling, outputs)).checked()
+        check_balances(made)
+        return made
 
     @classmethod
     def from_method(cls, method: Any, **given: Any) -> SymbolicMechanism:
@@ -230,8 +231,10 @@ class SymbolicMechanism(System):
             e = e.as_independent(*free, as_Add=False)[1]
             if not e.free_symbols & set(free):
                 continue
-            slope = np.array([float(e.diff(x).xreplace(known)) for x in free])
-            found.append((str(e).replace("**", "^"), float(e.xreplace(known)), slope))
+            value, *slope = (number(x.xreplace(known)) for x in (e, *(e.diff(x) for x in free)))
+            # a ratio over a parameter that is zero is none
+            if np.all(np.isfinite([value, *slope])):
+                found.append((written(e), value, np.array(slope)))
         return sorted(found, key=lambda x: len(x[0]))
 
     # The way to arrays
@@ -272,7 +275,12 @@ class SymbolicMechanism(System):
         """An input that acts later than it was logged, s. It may be free: "u.delay"."""
         if input not in self.input_names:
             raise unknown("input", input, self.input_names)
-        late = float(finite(delay, (), f"The delay of input '{input}'"))
+        what = f"The delay of input '{input}'"
+        if isinstance(delay, bool | str):
+            raise MechidError(f"{what} must be a number, not {delay!r}.")
+        late = float(finite(delay, (), what))
+        if late < 0.0:
+            raise MechidError(f"{what} must be ≥ 0 s, not {late:g}: no input acts before it was logged.")
         return self._with(delays={**self.delays, input: late})
 
     def renewed(self, layout: Layout, values: Array, tens: dict[int, Array]) -> SymbolicMechanism:

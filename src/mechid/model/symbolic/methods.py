@@ -18,10 +18,18 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 from sympy.core.function import AppliedUndef
-from sympy.physics.mechanics import KanesMethod, LagrangesMethod, dynamicsymbols
+from sympy.physics.mechanics import KanesMethod, LagrangesMethod, System, dynamicsymbols
 
 from mechid.errors import MechidError, choices
-from mechid.model.symbolic.expressions import TIME, Symbols, named, sm, symbol
+from mechid.model.symbolic.expressions import (
+    TIME,
+    Symbols,
+    name_in,
+    named,
+    refuse_no_function_of_time,
+    sm,
+    symbol,
+)
 from mechid.model.symbolic.given import Named, more_of, parts_of
 from mechid.model.symbolic.mechanism import SymbolicMechanism
 
@@ -47,6 +55,11 @@ def from_method(
         return _from_lagrange(method, name, parameters, constants, inputs, units, outputs)
     if isinstance(method, KanesMethod):
         return _from_kane(method, name, parameters, constants, inputs, units, outputs)
+    if isinstance(method, System):
+        raise MechidError(
+            "A System of sympy.physics.mechanics holds the method that is needed: after its form_eoms() give its "
+            "eom_method."
+        )
     raise MechidError(
         f"A LagrangesMethod or KanesMethod of sympy.physics.mechanics is needed, not {method!r}."
     )
@@ -54,7 +67,7 @@ def from_method(
 
 def _coordinates(q: Any, units: Mapping[Any, str] | None) -> dict[str, str]:
     given = named(units, "Coordinate")
-    found = {x.func.__name__: DEFAULT_UNIT for x in q}
+    found = {name_in(x): DEFAULT_UNIT for x in q}
     for name, unit in given.items():
         if name not in found:
             raise MechidError(f"units name '{name}', which is no coordinate; valid: {choices(found)}.")
@@ -96,7 +109,7 @@ def _from_kane(
     kinematics = _kinematics(method)
     speeds = list(method.u)
     without = [u for u in speeds if not any(e.has(u) for e in kinematics.values())]
-    own = [sm.Function(f"int_{u.func.__name__}")(t) for u in without]
+    own = [sm.Function(f"int_{name_in(u)}")(t) for u in without]
     q = [*method.q, *own]
     if len(q) != len(speeds):
         raise MechidError(
@@ -129,7 +142,7 @@ def _from_kane(
         **parts,
         outputs=more_of(s, None, None, outputs)["outputs"],
         notes=tuple(
-            f"Coordinate '{f.func.__name__}' is the integral of speed '{u.func.__name__}', which has no coordinate."
+            f"Coordinate '{name_in(f)}' is the integral of speed '{name_in(u)}', which has no coordinate."
             for f, u in zip(own, without, strict=True)
         ),
     )
@@ -196,14 +209,14 @@ class _Known:
         self._s = s
 
     def _symbols(self, matrix: Any, s: Symbols) -> Any:
-        names = {x: symbol(x.name) for x in matrix.free_symbols}
-        inputs = {f: symbol(f.func.__name__) for f in matrix.atoms(AppliedUndef) if f not in self._plain}
+        names = {x: symbol(name_in(x)) for x in matrix.free_symbols}
+        inputs = {f: symbol(name_in(f)) for f in matrix.atoms(AppliedUndef) if f not in self._plain}
         return matrix.xreplace({**names, **inputs, **self._plain})
 
     def of(self, matrix: Any) -> Any:
         """An expression in the mechanism's symbols."""
-        names = {x: symbol(x.name) for x in matrix.free_symbols}
-        inputs = {f: symbol(f.func.__name__) for f in matrix.atoms(AppliedUndef) if f not in self._rules}
+        names = {x: symbol(name_in(x)) for x in matrix.free_symbols}
+        inputs = {f: symbol(name_in(f)) for f in matrix.atoms(AppliedUndef) if f not in self._rules}
         return matrix.xreplace({**names, **inputs, **self._rules})
 
 
@@ -216,12 +229,21 @@ def _all_given(
     speeds: list[Any] | None = None,
 ) -> None:
     """Refuse symbols that are neither coordinate, parameter nor input, all of them at once."""
+    moving = {*coordinates, *(name_in(u) for u in speeds or ())}
+    for d in sorted(set().union(*(e.atoms(sm.Derivative) for e in expressions)), key=str):
+        if isinstance(d.expr, AppliedUndef) and name_in(d.expr) not in moving:
+            raise MechidError(
+                f"The method holds {d}, a rate of '{name_in(d.expr)}', which is no coordinate: put a function "
+                "of time of its own in its place, an input that is known besides."
+            )
     known = {*coordinates, *named(parameters, "Parameter"), *named(constants, "Constant"), "t"}
     known |= set(named(inputs, "Input"))
-    known |= {u.func.__name__ for u in speeds or ()}
+    known |= {name_in(u) for u in speeds or ()}
     names: set[str] = set()
     for e in expressions:
-        names |= {x.name for x in e.free_symbols} | {f.func.__name__ for f in e.atoms(AppliedUndef)}
+        for f in e.atoms(AppliedUndef):
+            refuse_no_function_of_time(f, "the method")
+        names |= {name_in(x) for x in e.free_symbols} | {name_in(f) for f in e.atoms(AppliedUndef)}
     left = sorted(names - known)
     if left:
         raise MechidError(

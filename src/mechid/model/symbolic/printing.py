@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import comb
 from typing import TYPE_CHECKING, Any
 
 from mechid.errors import MechidError
-from mechid.model.symbolic.expressions import TIME, Expression, sm
+from mechid.model.symbolic.expressions import TIME, Expression, as_typed, sm, written
 
 if TYPE_CHECKING:
     from mechid.model.symbolic.mechanism import SymbolicMechanism
@@ -66,6 +67,9 @@ class GeneralForm:
                 one = value.shape == (1, 1)
                 shown = inside if one else rf"\begin{{bmatrix}} {inside} \end{{bmatrix}}"
             rows.append(rf"${left}$ & ${shown}$ \\")
+        closed = [f"0 = {_latex(c.value)}" for c in (*self.mechanism.constraints, *self.mechanism.rolling)]
+        labels = ["constraints", *[""] * (len(closed) - 1)]
+        rows[4:4] = [rf"{label} & ${line}$ \\" for label, line in zip(labels, closed, strict=False)]
         title = self.mechanism.name.replace("_", r"\_")
         head = rf"Quantity in the general model & {title} \\ \hline"
         return "\n".join([r"\begin{tabular}{ll}", head, *rows, r"\end{tabular}"])
@@ -105,7 +109,7 @@ def _neat(matrix: Any) -> Any:
 
 def _short(e: Any) -> str:
     size = sm.count_ops(e)
-    return f"… ({size} operations)" if size > LONG else str(e).replace("**", "^")
+    return f"… ({size} operations)" if size > LONG else written(e)
 
 
 def _lines(value: Any) -> list[str]:
@@ -126,7 +130,7 @@ def _latex(e: Any) -> str:
         if dots:
             inner = sm.latex(sm.Symbol(base))
             names[x] = rf"\{'d' * dots}ot{{{inner}}}"
-    return sm.latex(e, symbol_names=names)
+    return sm.latex(as_typed(e), symbol_names=names)
 
 
 def _start_latex(name: str) -> str:
@@ -157,7 +161,8 @@ def discretized(m: SymbolicMechanism, order: int, *, latex: bool) -> str:
         raise MechidError(f"There is no BDF of order {order}; valid: 1, 2, 3, 4, 5, 6.")
     s = m.symbols
     alpha = backward_differences(order)
-    step = sm.Symbol("Delta")
+    step = sm.Symbol(_unused(("Delta", "dt", "step"), s.all))
+    force = _unused(("lambda", "mu", "reaction"), s.all)
 
     def at(name: str, back: int) -> Expression:
         return sm.Symbol(f"{name}_j" if not back else f"{name}_(j-{back})")
@@ -180,7 +185,7 @@ def discretized(m: SymbolicMechanism, order: int, *, latex: bool) -> str:
             *(c.value.diff(s.q[i]) for c in m.constraints),
             *(c.value.diff(s.v[i]) for c in m.rolling),
         ]
-        reaction = sum((at(f"lambda{k + 1}", 0) * x for k, x in enumerate(slopes)), sm.Integer(0))
+        reaction = sum((at(f"{force}{k + 1}", 0) * x for k, x in enumerate(slopes)), sm.Integer(0))
         rows.append(((left + reaction).xreplace(rules), rest.xreplace(rules)))
     rows += [(c.xreplace(rules), sm.Integer(0)) for c in closed]
     if latex:
@@ -189,13 +194,19 @@ def discretized(m: SymbolicMechanism, order: int, *, latex: bool) -> str:
     return "\n".join(f"{_short(a)} = {_short(b)}" for a, b in rows)
 
 
+def _unused(names: Sequence[str], taken: Iterable[str]) -> str:
+    """The first of some names that none of a mechanism's begins with, but for its number."""
+    bases = {n.rstrip("'0123456789_") for n in taken}
+    return next((n for n in names if n not in bases), f"{names[0]}_of_step")
+
+
 def _step_latex(e: Any) -> str:
     names = {}
     for x in e.free_symbols:
         base, mark, index = x.name.rpartition("_")
         if mark and (index == "j" or index.startswith("(j-")):
             names[x] = f"{sm.latex(sm.Symbol(base))}_{{{index.strip('()')}}}"
-    return sm.latex(e, symbol_names=names)
+    return sm.latex(as_typed(e), symbol_names=names)
 
 
 def _number(p: Any) -> str:
