@@ -237,7 +237,9 @@ def assert_same(found, want, *, value=1e-6, std=1e-3):
         estimates = getattr(want, kind)
         assert set(getattr(found, kind)) == set(estimates)
         for name, p in estimates.items():
-            assert getattr(found, kind)[name].value == pytest.approx(p.value, rel=value), name
+            # a rate that is nearly zero is known to parts of its std, not of itself
+            known = pytest.approx(p.value, rel=value, abs=1e-4 * p.std)
+            assert getattr(found, kind)[name].value == known, name
             assert getattr(found, kind)[name].std == pytest.approx(p.std, rel=std), name
 
 
@@ -586,7 +588,7 @@ REFUSED = {
     ),
     "few samples": (
         lambda: fitted(experiments=replace(SWING, log=FEW, measured=SWING.measured[:1])),
-        "Experiment 'swing' has 3 samples for 4 unknowns (parameters and first state): record more, or free less.",
+        "Experiment 'swing' has 3 samples for 4 unknowns (parameters and first states): record more, or free less.",
     ),
     "a channel without values": (
         lambda: fitted(

@@ -216,6 +216,11 @@ class SymbolicModel:
         return Stops(np.zeros(0, int), _NONE, _NONE, _NONE, _NONE)  # type: ignore[arg-type]
 
     @property
+    def momenta_are_inertial(self) -> bool:
+        """Whether they are M(q) q'."""
+        return self.code.momenta_are_inertial
+
+    @property
     def has_lagrangian(self) -> bool:
         return self.code.mechanism.lagrangian is not None
 
@@ -247,12 +252,6 @@ class SymbolicModel:
     def terms_and_hessians(
         self, q: Array, v: Array, u: Array, t: Array, at: Any = None
     ) -> tuple[Terms, Callable[[], Hessians]]:
-        if not self.code.momenta_are_inertial:
-            raise MechidError(
-                f"Variational has rates from momenta M(q) q', and those of '{self.code.mechanism.name}' hold time "
-                "or terms that are there at rest: use BDF or OneStep."
-            )
-
         def hessians() -> Hessians:
             by_q, by_v, by_u = jax.jacfwd(self._first, argnums=(0, 1, 2))(q, v, u, t)
             return Hessians(by_q[0], by_q[1], by_v[1], by_q[2], by_v[2], by_u[2])

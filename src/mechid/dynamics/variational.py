@@ -138,6 +138,11 @@ class Variational(Stepper):
                 "Variational needs a Lagrangian, and this mechanism is given by its equations of motion: use BDF "
                 "or OneStep."
             )
+        if not getattr(model, "momenta_are_inertial", True):
+            raise MechidError(
+                "Variational has rates from momenta M(q) q', and those of this mechanism hold time or terms that are "
+                "there at rest: use BDF or OneStep."
+            )
 
     def initial(self, model: Model, q: Array, v: Array, u: Array, t: Array) -> State:
         return State(q, model.terms(q, v, u, t).v)
