@@ -361,7 +361,7 @@ def test_time_in_a_potential_leaves_the_kinetic_energy():
 def test_momenta_of_more_than_inertia_are_refused(L):
     m = SymbolicMechanism.from_lagrangian("x", L, coordinates={"s": "m"}, parameters={"m": 1.0, "k": 4.0})
     with pytest.raises(
-        MechidError, match=r"those of 'x' hold time or terms .* at rest: use BDF or OneStep\."
+        MechidError, match=r"those of this mechanism hold time or terms .* at rest: use BDF or OneStep\."
     ):
         simulate(m, Variational(0.01), 3, q=[1.0])
 

@@ -140,8 +140,8 @@ class Variational(Stepper):
             )
         if not getattr(model, "momenta_are_inertial", True):
             raise MechidError(
-                "Variational has rates from momenta M(q) q', and those of this mechanism hold time or terms that are "
-                "there at rest: use BDF or OneStep."
+                "Variational has rates from momenta M(q) q', and those of this mechanism hold time or terms that "
+                "are there at rest: use BDF or OneStep."
             )
 
     def initial(self, model: Model, q: Array, v: Array, u: Array, t: Array) -> State:
