@@ -61,6 +61,25 @@ def test_values_between_the_jumps() -> None:
             assert found[name] == pytest.approx(course[i], rel=0.03 if name.startswith("omega") else 0.02)
 
 
+def test_nothing_is_claimed_while_it_is_not_known_what_has_changed() -> None:
+    """Many ω explain a short stretch: what is told as tracking, with a finite std, is near what made the stream."""
+    tracking, made, modes = TRACKER.start(), stream(), []
+    for i, sample in enumerate(made.samples):
+        modes.append(tracking.update(i * 1e-3, sample).mode)
+        if i % 20 or modes[-1] == "starting":
+            continue
+        std = tracking.std
+        assert np.isfinite(std).all() == (modes[-1] == "tracking")
+        if modes[-1] == "tracking":
+            for name, course in made.truth.items():
+                assert tracking.values[name] == pytest.approx(course[i], rel=0.1), i
+    events, _ = followed()
+    for event in events[1:]:
+        if event.kind == "changed":
+            assert set(modes[round(1e3 * event.time) + 1 : round(1e3 * event.told)]) == {"changing"}
+            assert modes[round(1e3 * event.told)] == "tracking"
+
+
 @pytest.mark.parametrize("cut", [300, 1234, 6020, 6900, 10300, 11150, 12000])
 def test_a_saved_tracker_goes_on_bit_by_bit(cut: int, tmp_path) -> None:
     """Cuts lie before the start, in a search, in a suspicion, while ω settles, in quiet times."""

@@ -8,8 +8,8 @@ Starting: samples are collected in a moving window; once φ has full rank (singu
 together, on growing windows, until two estimates agree and residuals are noise. Normal: θ by recursive least
 squares. When innovations exceed δ, a second least squares begins that knows only what comes after. If some θ
 explains that to noise, the linear parameters have changed, and it takes over. If none does, ω has changed, and it
-alone calls for the space-wide search: beside the stream, which goes on with the old ω until the result is swapped
-in.
+alone calls for the space-wide search: beside the stream, which goes on with the old ω until a result is certain and
+swapped in. From the suspicion to its end the mode is "changing", and no standard deviation is claimed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,16 @@ from mechid.errors import MechidError, choices
 from mechid.estimate.beside import Answer, Beside, Request, searched
 from mechid.estimate.linear import solve
 from mechid.estimate.linear_form import LinearForm
-from mechid.estimate.online_parts import STARTING, TRACKING, Event, Pending, Report, Settling, excited
+from mechid.estimate.online_parts import (
+    CHANGING,
+    STARTING,
+    TRACKING,
+    Event,
+    Pending,
+    Report,
+    Settling,
+    excited,
+)
 from mechid.estimate.recursive import Accumulated, Forgetting, Recursive, solved
 from mechid.estimate.separable import checked_bounds, middle
 from mechid.estimate.triangle import Triangle, compress
@@ -113,7 +122,6 @@ class Tracking:
         self.n, self.k = len(tracker.form.names), len(tracker.form.nonlinear)
         width = len(tracker.form.channels)
         self.count = 0
-        self.mode = STARTING
         self.omega = np.array([middle(*pair) for pair in self.bounds.values()])
         self.noise = None if tracker.noise is None else np.array(tracker.noise, float)
         self.ring = np.full((tracker.window, width), np.nan)
@@ -148,14 +156,23 @@ class Tracking:
     # -- what is known -------------------------------------------------------------------------------------
 
     @property
+    def mode(self) -> str:
+        """starting, tracking, or changing: from a suspicion until it is settled what has changed."""
+        if self.estimate is None:
+            return STARTING
+        return TRACKING if self.newcomer is None and self.settling is None else CHANGING
+
+    @property
     def theta(self) -> Array:
         """The linear numbers; nan before the start is over."""
         return np.full(self.n, np.nan) if self.estimate is None else self.estimate.theta
 
     @property
     def std(self) -> Array:
-        """Of the linear numbers, with ω as it is."""
-        return np.full(self.n, np.nan) if self.estimate is None else self.estimate.std
+        """Of the linear numbers, with ω as it is; ∞ while they are changing, nan before the start is over."""
+        if self.estimate is None:
+            return np.full(self.n, np.nan)
+        return np.full(self.n, np.inf) if self.mode == CHANGING else self.estimate.std
 
     @property
     def values(self) -> dict[str, float]:
@@ -394,8 +411,6 @@ class Tracking:
             len(pending.request.samples) == len(self.ring) or self._precise(found, answer.std)
         )
         settling.last = found if explained else None
-        if settling.before is not None:
-            self._swap(answer, settling.since)
         if agreed and (settling.confirm or not self.k):
             self._settled(answer, settling, time, events)
             return
@@ -422,8 +437,8 @@ class Tracking:
         if settling.before is None:
             self.noise = self._noise_of(answer)
             self.reset = np.maximum(np.abs(answer.theta), 10.0 * answer.std[: self.n])
-            self._swap(answer, 0)
-            self.mode = TRACKING
+        self._swap(answer, settling.since)
+        if settling.before is None:
             self._full_rank(self.recent(0))
             events.append(Event(time, time, "started", self._started(), bool(self.k), {}))
         else:

@@ -11,7 +11,8 @@ from mechid.estimate.beside import Request
 
 Array = np.ndarray
 
-STARTING, TRACKING = "starting", "tracking"
+STARTING, TRACKING, CHANGING = "starting", "tracking", "changing"
+"""nothing known yet; known; something has changed or may have, and it is not known yet to what"""
 
 
 class Event(NamedTuple):

@@ -23,8 +23,8 @@ from mechid.files import replacing
 
 Array = np.ndarray
 
-FORMAT = 1
-PLAIN = ("count", "mode", "puzzled", "searches", "seconds")
+FORMAT = 2
+PLAIN = ("count", "puzzled", "searches", "seconds")
 ARRAYS = ("omega", "ring", "reset", "calm", "excitation", "directions")
 
 

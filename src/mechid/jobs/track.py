@@ -24,7 +24,7 @@ from rich.text import Text
 
 from mechid.errors import MechidError
 from mechid.estimate.online import BLOCK, Tracking
-from mechid.estimate.online_parts import TRACKING, Report
+from mechid.estimate.online_parts import STARTING, Report
 from mechid.estimate.online_state import load_state, save_state, state
 from mechid.jobs.checkpoint import set_aside
 from mechid.jobs.lag import Derived, Lag
@@ -216,7 +216,7 @@ class Job:
 
     def _estimate(self, report: Report) -> dict[str, Any]:
         made: dict[str, Any] = {"kind": "estimate", "time": report.time, "mode": report.mode}
-        if report.mode == TRACKING:
+        if report.mode != STARTING:
             std = dict(zip(self.tracking.form.names, map(_plain, self.tracking.std.tolist()), strict=True))
             made |= {"error": report.error, "values": self.tracking.values, "std": std}
         return made | {"samples": self.counts.samples, "garbage": self.counts.garbage}
@@ -230,7 +230,7 @@ class Job:
         made: dict[str, Any] = {"kind": "end", "time": _plain(self.counts.last), "mode": self.tracking.mode}
         made |= {"samples": self.counts.samples, "garbage": self.counts.garbage}
         made |= {"searches": self.tracking.searches}
-        if self.tracking.mode == TRACKING:
+        if self.tracking.mode != STARTING:
             made |= {"values": self.tracking.values}
         self.sink.write(made, counted=False)
         self.sink.sync()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from types import TracebackType
 
@@ -55,7 +56,7 @@ def picture(tracking: Tracking, what: str) -> Group:
     units = (*form.units, *getattr(form, "nonlinear_units", ("",) * tracking.k))
     for (name, value), std, unit in zip(values.items(), stds, units, strict=True):
         known = value == value
-        told = "" if std is None or std != std else f"{std:.2g}"
+        told = f"{std:.2g}" if std is not None and math.isfinite(std) else ""
         table.add_row(name, f"{value:.5g}" if known else "…", told, unit)
     lines: list[Text] = []
     for event in tracking.past:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mechid.estimate.online import Tracker, Tracking
-from mechid.estimate.online_parts import TRACKING, Event, excited
+from mechid.estimate.online_parts import STARTING, Event, excited
 from mechid.files import replacing
 from mechid.studies.joint_friction_streams import Stream
 
@@ -152,4 +152,5 @@ def started(f: Followed) -> float:
 
 
 def is_tracking(f: Followed) -> bool:
-    return f.tracking.mode == TRACKING
+    """Whether the start was over."""
+    return f.tracking.mode != STARTING
