@@ -147,3 +147,17 @@ def test_mistakes(change: dict, told: str) -> None:
     with pytest.raises(MechidError) as error:
         separable(**given)
     assert str(error.value) == told
+
+
+def test_how_theta_follows_omega_is_that_of_differences() -> None:
+    samples = samples_of(noise=1e-6)
+    reduced = Reduced.of(FORM, samples, np.array([0.2]), OMEGA)
+    found = reduced.sensitivity(OMEGA)
+    for i in range(2):
+        step = np.zeros(2)
+        step[i] = 1e-5 * OMEGA[i]
+        ahead, behind = (
+            np.linalg.lstsq(FORM.rows(samples, omega)[0][:, 0], samples[:, 2], rcond=None)[0]
+            for omega in (OMEGA + step, OMEGA - step)
+        )
+        assert found[:, i] == pytest.approx((ahead - behind) / (2.0 * step[i]), rel=1e-4)

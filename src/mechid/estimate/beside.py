@@ -41,13 +41,18 @@ class Answer(NamedTuple):
 
     theta: Array
     omega: Array
-    std: Array
+    covariance: Array
     """of θ and ω"""
     noise: Array
     misfit: float
     evaluations: int
     seconds: float
     fault: str = ""
+
+    @property
+    def std(self) -> Array:
+        """Of θ and ω."""
+        return np.sqrt(np.diag(self.covariance))
 
 
 def searched(request: Request) -> Answer:
@@ -67,10 +72,8 @@ def searched(request: Request) -> Answer:
     except MechidError as error:
         spent = time.perf_counter() - clock
         return Answer(nothing, nothing, nothing, nothing, np.inf, 0, spent, str(error))
-    std = np.array([p.std for p in fit.parameters.values()])
-    return Answer(
-        fit.theta, fit.omega, std, fit.noise, fit.misfit, fit.evaluations, time.perf_counter() - clock
-    )
+    spent = time.perf_counter() - clock
+    return Answer(fit.theta, fit.omega, fit.covariance, fit.noise, fit.misfit, fit.evaluations, spent)
 
 
 class Beside:

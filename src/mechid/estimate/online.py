@@ -35,6 +35,7 @@ from mechid.estimate.online_parts import (
     excited,
 )
 from mechid.estimate.recursive import Accumulated, Forgetting, Recursive, solved
+from mechid.estimate.reduced import Reduced
 from mechid.estimate.separable import checked_bounds, middle
 from mechid.estimate.triangle import Triangle, compress
 
@@ -123,6 +124,10 @@ class Tracking:
         width = len(tracker.form.channels)
         self.count = 0
         self.omega = np.array([middle(*pair) for pair in self.bounds.values()])
+        self.omega_covariance = np.zeros((self.k, self.k))
+        """of ω, from the search that settled it"""
+        self.sensitivity = np.zeros((self.n, self.k))
+        """∂θ/∂ω: how the best θ follows ω, in the samples from which θ was taken over"""
         self.noise = None if tracker.noise is None else np.array(tracker.noise, float)
         self.ring = np.full((tracker.window, width), np.nan)
         self.estimate: Recursive | None = None
@@ -168,18 +173,29 @@ class Tracking:
         return np.full(self.n, np.nan) if self.estimate is None else self.estimate.theta
 
     @property
-    def std(self) -> Array:
-        """Of the linear numbers, with ω as it is; ∞ while they are changing, nan before the start is over."""
+    def std(self) -> dict[str, float]:
+        """Of all numbers by name; ∞ while they are changing, nan before the start is over.
+
+        θ: what is not known of it with ω as it is, and what follows from what is not known of ω.
+        """
         if self.estimate is None:
-            return np.full(self.n, np.nan)
-        return np.full(self.n, np.inf) if self.mode == CHANGING else self.estimate.std
+            made = np.full(self.n + self.k, np.nan)
+        elif self.mode == CHANGING:
+            made = np.full(self.n + self.k, np.inf)
+        else:
+            G, of_omega = self.sensitivity, self.omega_covariance
+            variance = np.diag(self.estimate.covariance) + np.einsum("ij,jk,ik->i", G, of_omega, G)
+            made = np.sqrt(np.append(variance, np.diag(of_omega)))
+        return self._named(made)
 
     @property
     def values(self) -> dict[str, float]:
         """All numbers by name."""
         omega = self.omega if self.estimate is not None else np.full(self.k, np.nan)
-        both = np.append(self.theta, omega)
-        return dict(zip((*self.form.names, *self.form.nonlinear), both.tolist(), strict=True))
+        return self._named(np.append(self.theta, omega))
+
+    def _named(self, numbers: Array) -> dict[str, float]:
+        return dict(zip((*self.form.names, *self.form.nonlinear), numbers.tolist(), strict=True))
 
     @property
     def single(self) -> bool:
@@ -304,6 +320,7 @@ class Tracking:
             Triangle(triangle[:n, :n], triangle[:n, n], since.square, since.rows), self.form.names, std=1.0
         )
         self._know(found.theta, triangle[:n, :n], triangle[:n, n])
+        self._follow_omega(self.suspected[0])
         self.puzzled = False
         moved = self._moved(before[:n], found.theta, before_std[:n], found.std, self.form.names)
         if moved:
@@ -467,6 +484,15 @@ class Tracking:
         y = np.where(np.isfinite(phi).all(-1), y / noise, np.nan)
         t = compress(np.nan_to_num(phi / noise[:, None]), y)
         self._know(answer.theta, t.R, t.d, noise)
+        self.omega_covariance = answer.covariance[self.n :, self.n :].copy()
+        self._follow_omega(since)
+
+    def _follow_omega(self, since: int) -> None:
+        """How θ, as taken from the samples since then, follows ω."""
+        assert self.estimate is not None
+        if self.k:
+            reduced = Reduced.of(self.form, self.recent(since), self.estimate.noise, self.omega)
+            self.sensitivity = reduced.sensitivity(self.omega)
 
     def _noise_of(self, answer: Answer) -> Array:
         """As given, or of the start's residuals, but not so small that rounding would count as noise."""

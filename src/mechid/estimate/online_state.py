@@ -23,9 +23,9 @@ from mechid.files import replacing
 
 Array = np.ndarray
 
-FORMAT = 2
+FORMAT = 3
 PLAIN = ("count", "puzzled", "searches", "seconds")
-ARRAYS = ("omega", "ring", "reset", "calm", "excitation", "directions")
+ARRAYS = ("omega", "omega_covariance", "sensitivity", "ring", "reset", "calm", "excitation", "directions")
 
 
 def state(tracking: Tracking) -> dict[str, Any]:

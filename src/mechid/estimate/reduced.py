@@ -121,6 +121,13 @@ class Reduced:
         """The best θ."""
         return self._best(_turned(*self.rows(omega)))
 
+    def sensitivity(self, omega: Array) -> Array:
+        """∂θ/∂ω (n, k) of the best θ, as far as residuals do not matter beside what is measured."""
+        n = len(self.form.names)
+        R = self.triangle(omega).R
+        # least squares: directions that the samples do not tell do not move
+        return -np.linalg.lstsq(R[:n, :n], R[:n, n:], rcond=1e-12)[0]
+
     def residual_std(self, omega: Array) -> Array:
         """Of each output at the best θ."""
         phi, y = self.form.rows(self.samples, omega)

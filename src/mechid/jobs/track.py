@@ -217,9 +217,11 @@ class Job:
     def _estimate(self, report: Report) -> dict[str, Any]:
         made: dict[str, Any] = {"kind": "estimate", "time": report.time, "mode": report.mode}
         if report.mode != STARTING:
-            std = dict(zip(self.tracking.form.names, map(_plain, self.tracking.std.tolist()), strict=True))
-            made |= {"error": report.error, "values": self.tracking.values, "std": std}
+            made |= {"error": report.error, "values": self.tracking.values, "std": self._std()}
         return made | {"samples": self.counts.samples, "garbage": self.counts.garbage}
+
+    def _std(self) -> dict[str, float | None]:
+        return {name: _plain(std) for name, std in self.tracking.std.items()}
 
     def _show(self) -> None:
         what = f"{counted(self.counts.samples, 'sample')}, {counted(self.counts.garbage, 'line')} of garbage"
@@ -231,7 +233,7 @@ class Job:
         made |= {"samples": self.counts.samples, "garbage": self.counts.garbage}
         made |= {"searches": self.tracking.searches}
         if self.tracking.mode != STARTING:
-            made |= {"values": self.tracking.values}
+            made |= {"values": self.tracking.values, "std": self._std()}
         self.sink.write(made, counted=False)
         self.sink.sync()
         return made
