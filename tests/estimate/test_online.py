@@ -93,6 +93,18 @@ def test_standard_deviations_hold_over_streams() -> None:
     assert np.all((sizes > 0.5) & (sizes < 1.5)), sizes
 
 
+def test_an_impossible_sample_of_the_start_is_left_out() -> None:
+    """The noise is that of the stream, and jumps are found as without it."""
+    samples = stream().samples[:8000].copy()
+    samples[1000, 2] = 1e5
+    tracking = TRACKER.start()
+    started, changed = follow(tracking, samples)
+    assert started.what.endswith("Measurements left out as outliers: 1.")
+    assert tracking.noise == pytest.approx([0.05], rel=0.05)
+    assert (changed.kind, changed.mcs) == ("changed", False)
+    assert changed.time == pytest.approx(6.0, abs=0.05)
+
+
 @pytest.mark.parametrize("cut", [300, 1234, 6020, 6900, 10300, 11150, 12000])
 def test_a_saved_tracker_goes_on_bit_by_bit(cut: int, tmp_path) -> None:
     """Cuts lie before the start, in a search, in a suspicion, while ω settles, in quiet times."""

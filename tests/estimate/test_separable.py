@@ -6,7 +6,7 @@ import scipy.optimize
 
 from mechid.errors import MechidError
 from mechid.estimate.joint_form import FrictionForm
-from mechid.estimate.reduced import Reduced
+from mechid.estimate.reduced import Reduced, outlying
 from mechid.estimate.separable import separable
 
 THETA, OMEGA = np.array([76.0, 40.0, 25.0, 590.0]), np.array([0.0616, 0.1312])
@@ -161,3 +161,33 @@ def test_how_theta_follows_omega_is_that_of_differences() -> None:
             for omega in (OMEGA + step, OMEGA - step)
         )
         assert found[:, i] == pytest.approx((ahead - behind) / (2.0 * step[i]), rel=1e-4)
+
+
+@pytest.mark.parametrize("size", [5.0, 1e5])
+def test_single_outliers_are_left_out(size: float) -> None:
+    """The fit is that of the samples without them."""
+    samples = samples_of()
+    spoilt, gone = samples.copy(), [40, 171, 300, 301, 555]
+    spoilt[gone, 2] += size * np.array([1.0, -1.0, 1.0, 1.0, -1.0])
+    fit = separable(FORM, spoilt, BOUNDS, beyond=6.0)
+    assert fit.outliers == 5
+    assert fit.notes[-1] == "Measurements left out as outliers: 5."
+    without = separable(FORM, np.delete(samples, gone, axis=0), BOUNDS)
+    assert np.append(fit.theta, fit.omega) == pytest.approx(np.append(without.theta, without.omega), rel=1e-4)
+    assert fit.noise == pytest.approx(without.noise, rel=1e-6)
+    assert separable(FORM, spoilt, BOUNDS).noise[0] > 1.5 * without.noise[0]
+
+
+def test_what_the_form_does_not_say_is_no_outlier() -> None:
+    """Stretches, slopes and more than a few per cent stay; missing rows are passed over."""
+    rng = np.random.default_rng(0)
+    left = rng.normal(size=(1000, 2))
+    left[100, 0] = np.nan
+    left[[99, 101, 500], 0] = 50.0
+    left[200:210, 1] = 50.0
+    left[300:303, 1] = 20.0, 30.0, 20.0
+    found = outlying(left, 6.0)
+    assert np.flatnonzero(found[:, 0]).tolist() == [99, 101, 500]
+    assert not found[:, 1].any()
+    left[::10, 1] = 50.0
+    assert not outlying(left, 6.0)[:, 1].any()

@@ -34,6 +34,8 @@ class Request(NamedTuple):
     solver: str
     start: Array | None
     criterion: str
+    beyond: float
+    """robust standard deviations beyond which single samples are left out"""
 
 
 class Answer(NamedTuple):
@@ -47,6 +49,8 @@ class Answer(NamedTuple):
     misfit: float
     evaluations: int
     seconds: float
+    outliers: int = 0
+    """rows that were left out"""
     fault: str = ""
 
     @property
@@ -68,12 +72,15 @@ def searched(request: Request) -> Answer:
             solver=request.solver,
             start=request.start,
             criterion=request.criterion,
+            beyond=request.beyond,
         )
     except MechidError as error:
         spent = time.perf_counter() - clock
-        return Answer(nothing, nothing, nothing, nothing, np.inf, 0, spent, str(error))
+        return Answer(nothing, nothing, nothing, nothing, np.inf, 0, spent, fault=str(error))
     spent = time.perf_counter() - clock
-    return Answer(fit.theta, fit.omega, fit.covariance, fit.noise, fit.misfit, fit.evaluations, spent)
+    return Answer(
+        fit.theta, fit.omega, fit.covariance, fit.noise, fit.misfit, fit.evaluations, spent, fit.outliers
+    )
 
 
 class Beside:
@@ -131,7 +138,7 @@ class Beside:
         except (OSError, ValueError, EOFError, struct.error, pickle.PickleError) as error:
             nothing = np.zeros(0)
             told = f"The process that searches has ended ({type(error).__name__})."
-            self._answer = Answer(nothing, nothing, nothing, nothing, np.inf, 0, 0.0, told)
+            self._answer = Answer(nothing, nothing, nothing, nothing, np.inf, 0, 0.0, fault=told)
 
 
 def _write(stream: IO[bytes], value: Any) -> None:

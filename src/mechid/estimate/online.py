@@ -49,6 +49,8 @@ BLOCK = 64
 """samples whose rows are made together"""
 ROUNDING = 1e-6
 """part of what an output measures that counts as its noise at least"""
+BEYOND = 6.0
+"""robust standard deviations beyond which a search leaves single samples out"""
 SURE = 4.0
 """standard deviations by which a number has to move to count as moved"""
 
@@ -320,7 +322,7 @@ class Tracking:
             Triangle(triangle[:n, :n], triangle[:n, n], since.square, since.rows), self.form.names, std=1.0
         )
         self._know(found.theta, triangle[:n, :n], triangle[:n, n])
-        self._follow_omega(self.suspected[0])
+        self._follow_omega(Reduced.of(self.form, self.recent(self.suspected[0]), estimate.noise, self.omega))
         self.puzzled = False
         moved = self._moved(before[:n], found.theta, before_std[:n], found.std, self.form.names)
         if moved:
@@ -368,7 +370,8 @@ class Tracking:
             return
         start = None if settling.last is None else settling.last[self.n :]
         solver = "mcs" if self.k and (start is None or settling.confirm) else "local"
-        request = Request(self.form, samples, self.bounds, self.noise, solver, start, self.tracker.criterion)
+        criterion = self.tracker.criterion
+        request = Request(self.form, samples, self.bounds, self.noise, solver, start, criterion, BEYOND)
         self.pending = Pending(request, self.count)
         self.ask()
 
@@ -457,7 +460,7 @@ class Tracking:
         self._swap(answer, settling.since)
         if settling.before is None:
             self._full_rank(self.recent(0))
-            events.append(Event(time, time, "started", self._started(), bool(self.k), {}))
+            events.append(Event(time, time, "started", self._started(answer.outliers), bool(self.k), {}))
         else:
             before, std = settling.before
             names = (*self.form.names, *self.form.nonlinear)
@@ -467,11 +470,13 @@ class Tracking:
                 events.append(Event(settling.time, time, "changed", what, True, moved))
         self.settled = found, answer.std
 
-    def _started(self) -> str:
+    def _started(self, outliers: int) -> str:
         weakest = self.form.names[int(np.argmax(np.abs(self.directions[:, -1])))]
         ratio = self.excitation[-1] / self.excitation[0]
+        left_out = f" Measurements left out as outliers: {outliers}." if outliers else ""
         return (
             f"φ has full rank; its weakest singular value, {ratio:.2g} of the largest, is that of {weakest}."
+            f"{left_out}"
         )
 
     # -- swapping ------------------------------------------------------------------------------------------
@@ -480,18 +485,16 @@ class Tracking:
         """ω as found, and θ from the samples that ω explains."""
         self.omega = answer.omega.copy()
         noise = self._noise_of(answer)
-        phi, y = self.form.rows(self.recent(since), self.omega)
-        y = np.where(np.isfinite(phi).all(-1), y / noise, np.nan)
-        t = compress(np.nan_to_num(phi / noise[:, None]), y)
+        reduced = Reduced.of(self.form, self.recent(since), noise, self.omega)
+        reduced = reduced.without_outliers(self.omega, BEYOND)
+        t = reduced.linear(self.omega)
         self._know(answer.theta, t.R, t.d, noise)
         self.omega_covariance = answer.covariance[self.n :, self.n :].copy()
-        self._follow_omega(since)
+        self._follow_omega(reduced)
 
-    def _follow_omega(self, since: int) -> None:
-        """How θ, as taken from the samples since then, follows ω."""
-        assert self.estimate is not None
+    def _follow_omega(self, reduced: Reduced) -> None:
+        """How θ, as taken from these samples, follows ω."""
         if self.k:
-            reduced = Reduced.of(self.form, self.recent(since), self.estimate.noise, self.omega)
             self.sensitivity = reduced.sensitivity(self.omega)
 
     def _noise_of(self, answer: Answer) -> Array:
@@ -499,7 +502,8 @@ class Tracking:
         if self.noise is not None:
             return self.noise
         _, y = self.form.rows(self.recent(0), answer.omega)
-        return np.maximum(answer.noise, ROUNDING * np.sqrt(np.nanmean(y**2, axis=0)))
+        # a quantile, which single samples do not move
+        return np.maximum(answer.noise, ROUNDING * np.nanquantile(np.abs(y), 0.9, axis=0))
 
     def _know(self, theta: Array, R: Array, d: Array, noise: Array | None = None) -> None:
         if self.estimate is None:

@@ -17,7 +17,7 @@ import numpy as np
 
 from mechid.errors import MechidError
 from mechid.estimate.beside import Request
-from mechid.estimate.online import Pending, Settling, Tracker, Tracking
+from mechid.estimate.online import BEYOND, Pending, Settling, Tracker, Tracking
 from mechid.estimate.recursive import Accumulated, Recursive
 from mechid.files import replacing
 
@@ -104,6 +104,7 @@ def restored(tracker: Tracker, given: Mapping[str, Any]) -> Tracking:
                 pending["solver"],
                 given.get("pending_start"),
                 tracker.criterion,
+                BEYOND,
             )
             tracking.pending = Pending(request, pending["called"])
             tracking.ask()

@@ -25,6 +25,8 @@ _solve = blas.dtrsv  # type: ignore[attr-defined]
 
 STEPS = 50
 """of a descent at most"""
+IN_A_ROW, SHARE = 2, 0.05
+"""samples that may lie off together and still count as outliers; part of all that may"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +63,22 @@ class Reduced:
         picked = np.linspace(0, len(self.samples) - 1, count).astype(int)
         missing = self.missing.reshape(len(self.samples), -1)[picked].ravel()
         return replace(self, samples=self.samples[picked], missing=missing)
+
+    def without_outliers(self, omega: Array, beyond: float) -> Reduced:
+        """The same without single samples that lie `beyond` robust standard deviations off the best θ's outputs.
+
+        One that is large enough hides others and bends θ: they are looked for again until they stay the same.
+        """
+        phi, y = self.form.rows(self.samples, omega)
+        present = np.isfinite(y) & np.isfinite(phi).all(axis=-1)
+        kept = self
+        for _ in range(10):
+            left = np.where(present, y - np.nan_to_num(phi) @ kept.theta(omega), np.nan)
+            missing = (~present | outlying(left, beyond)).ravel()
+            if np.array_equal(missing, kept.missing):
+                break
+            kept = replace(self, missing=missing)
+        return kept
 
     def with_noise(self, omega: Array) -> Reduced:
         """The same with the noise of its residuals."""
@@ -149,6 +167,29 @@ class Reduced:
             ahead, behind = (self.form.rows(self.samples, omega + s)[0] for s in (step, -step))
             made.append((ahead - behind) / (2.0 * h))
         return np.array(made)
+
+
+def outlying(left: Array, beyond: float) -> Array:
+    """Which of the residuals (N, outputs) are single ones that lie that many robust standard deviations off.
+
+    Many in a row, or with neighbours that lie half as far off, are no outliers: there the form is wrong.
+    """
+    found = np.zeros(left.shape, bool)
+    for j, column in enumerate(np.abs(left).T):
+        there = np.flatnonzero(np.isfinite(column))
+        if not len(there):
+            continue
+        size = column[there]
+        spread = 1.4826 * float(np.median(size))
+        # where most is met exactly, what is left is rounding
+        far = np.flatnonzero(size > beyond * max(spread, 1e-12 * float(size.max())))
+        if not 0 < len(far) <= SHARE * len(there):
+            continue
+        for run in np.split(far, np.flatnonzero(np.diff(far) > 1) + 1):
+            around = size[max(run[0] - 1, 0) : run[-1] + 2]
+            if len(run) <= IN_A_ROW and np.sum(around > 0.5 * size[run].max()) <= len(run):
+                found[there[run], j] = True
+    return found
 
 
 def _turned(flat: Array, right: Array) -> Array:
