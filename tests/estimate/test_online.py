@@ -105,7 +105,44 @@ def test_an_impossible_sample_of_the_start_is_left_out() -> None:
     assert changed.time == pytest.approx(6.0, abs=0.05)
 
 
-@pytest.mark.parametrize("cut", [300, 1234, 6020, 6900, 10300, 11150, 12000])
+@pytest.mark.parametrize(("share", "size"), [(1e-3, 5.0), (1e-3, 1e5), (5e-3, 1.0)])
+def test_single_outliers_change_nothing(share: float, size: float) -> None:
+    """A hundred and twenty standard deviations off, in quiet times, at jumps and after them: told once, counted."""
+    rng, samples = np.random.default_rng(1), stream().samples.copy()
+    spoilt = np.flatnonzero(rng.random(len(samples)) < share)
+    samples[spoilt, 2] += size * rng.choice([-1.0, 1.0], len(spoilt))
+    tracking = TRACKER.start()
+    events = follow(tracking, samples)
+    assert [e.kind for e in events if e.kind != "outlier"] == ["started", "changed", "search", "changed"]
+    assert [e.kind for e in events].count("outlier") == 1
+    assert [(e.kind, e.time) for e in events if e.kind in ("changed", "search")] == [
+        ("changed", pytest.approx(6.0, abs=0.05)),
+        ("search", pytest.approx(10.0, abs=0.05)),
+        ("changed", pytest.approx(10.0, abs=0.05)),
+    ]
+    since = np.count_nonzero(spoilt > 1e3 * events[0].time)
+    assert 0.8 * since <= tracking.aside.outliers <= since
+    for name, value in tracking.values.items():
+        assert value == pytest.approx(stream().truth[name][-1], rel=0.03)
+
+
+def test_jumps_are_dated_to_the_sample() -> None:
+    """Nothing is held back from the date of a change by waiting whether its first samples are outliers."""
+    events, _ = followed()
+    assert [e.time for e in events if e.kind in ("changed", "search")] == [6.0, 10.0, 10.0]
+
+
+def test_too_many_outliers_are_a_change() -> None:
+    samples = stream().samples[:5000].copy()
+    samples[3000::20, 2] += 5.0
+    tracking = TRACKER.start()
+    _, outlier, search = follow(tracking, samples)
+    assert (outlier.kind, search.kind) == ("outlier", "search")
+    assert outlier.time == 3.0
+    assert 3.0 < search.time < 4.0
+
+
+@pytest.mark.parametrize("cut", [300, 1234, 6001, 6020, 6900, 10300, 11150, 12000])
 def test_a_saved_tracker_goes_on_bit_by_bit(cut: int, tmp_path) -> None:
     """Cuts lie before the start, in a search, in a suspicion, while ω settles, in quiet times."""
     samples = stream().samples[: cut + 1500]

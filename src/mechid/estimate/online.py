@@ -28,7 +28,9 @@ from mechid.estimate.online_parts import (
     CHANGING,
     STARTING,
     TRACKING,
+    Aside,
     Event,
+    Held,
     Pending,
     Report,
     Settling,
@@ -47,6 +49,8 @@ SHOWN = 5
 """events that are kept"""
 BLOCK = 64
 """samples whose rows are made together"""
+IMPOSSIBLE = 6.25
+"""times the alarm: squared standard deviations of what a sample that can be shows; 25 by default"""
 ROUNDING = 1e-6
 """part of what an output measures that counts as its noise at least"""
 BEYOND = 6.0
@@ -148,6 +152,8 @@ class Tracking:
         self.directions = np.zeros((self.n, self.n))
         self.settling: Settling | None = Settling(0, tracker.least, np.nan)
         self.pending: Pending | None = None
+        self.aside = Aside()
+        """samples that cannot be"""
         self.puzzled = False
         """told that nothing explains the samples; not told again before something does"""
         self.past: tuple[Event, ...] = ()
@@ -159,6 +165,7 @@ class Tracking:
         self._answer: Answer | None = None
         self._row = getattr(tracker.form, "row", None)
         self._alarm = tracker.forgetting.alarm
+        self._beyond = IMPOSSIBLE * self._alarm
 
     # -- what is known -------------------------------------------------------------------------------------
 
@@ -167,7 +174,8 @@ class Tracking:
         """starting, tracking, or changing: from a suspicion until it is settled what has changed."""
         if self.estimate is None:
             return STARTING
-        return TRACKING if self.newcomer is None and self.settling is None else CHANGING
+        quiet = self.newcomer is None and self.settling is None and not self.aside.held
+        return TRACKING if quiet else CHANGING
 
     @property
     def theta(self) -> Array:
@@ -235,14 +243,18 @@ class Tracking:
         if self.estimate is not None:
             phi, y = self._rows(sample) if rows is None else rows
             surprise = self.estimate.update(phi, y)
+            if self.estimate.passed:
+                y = self._put_aside(time, phi, y)
+                surprise = self.estimate.surprise
+            elif self.aside.held:
+                self._pass_over(time, events)
             error = surprise**0.5
             if self.newcomer is not None:
                 self.newcomer.update(phi, y)
                 self._watch(time, events)
             elif self.settling is None:
                 if surprise > self._alarm:
-                    self.newcomer = Accumulated(self.n, self.estimate.noise)
-                    self.suspected = self.count, time
+                    self._suspect(self.count, time)
                 elif self.count % WATCHED == 0:
                     self.calm = self.estimate.triangle.copy(order="F")
         if self.settling is not None:
@@ -271,7 +283,63 @@ class Tracking:
             return self.ring[last - held : last].copy()
         return np.concatenate([self.ring[last - held :], self.ring[:last]])
 
+    # -- samples that cannot be ----------------------------------------------------------------------------
+
+    def _put_aside(self, time: float, phi: Array, y: Array) -> Array:
+        """Holds back the rows that the estimate has passed over; y without them.
+
+        When there are too many in a row for outliers something has changed, at the first of them.
+        """
+        estimate = self.estimate
+        assert estimate is not None
+        rest, rows = y.copy(), estimate.passed
+        rest[rows] = np.nan
+        strange = np.full(y.shape, np.nan)
+        strange[rows] = y[rows]
+        if self.aside.hold(Held(self.count, time, phi, strange)):
+            first, *later = self.aside.held
+            self.aside.held = []
+            estimate.beyond = np.inf
+            for held in (first, *later):
+                estimate.update(held.phi, held.y)
+            estimate.beyond = self._beyond
+            if self.newcomer is None and self.settling is None:
+                self._suspect(first.count, first.time)
+            elif self.newcomer is not None:
+                later = [first, *later]
+            if self.newcomer is not None:
+                for held in later:
+                    self.newcomer.update(held.phi, held.y)
+        return rest
+
+    def _pass_over(self, time: float, events: list[Event]) -> None:
+        """What was held back was outliers: the samples after it are as they should be."""
+        when = self.aside.held[0].time
+        if not self.aside.outliers:
+            what = (
+                "A single sample lies further off than can be, and is passed over; others are only counted."
+            )
+            events.append(Event(when, time, "outlier", what, False, {}))
+        if self.aside.let_go(self.count) and self.newcomer is None and self.settling is None:
+            self._suspect(self.count, time)
+            assert self.estimate is not None
+            # too many to be passed over
+            self.estimate.beyond = np.inf
+            self.aside.crowd = 0.0
+
     # -- what a suspicion turns out to be ------------------------------------------------------------------
+
+    def _suspect(self, count: int, time: float) -> None:
+        """Something may have changed with the sample of that number."""
+        assert self.estimate is not None
+        self.newcomer = Accumulated(self.n, self.estimate.noise)
+        self.suspected = count, time
+
+    def _believe(self) -> None:
+        """The suspicion is decided."""
+        assert self.estimate is not None
+        self.newcomer = None
+        self.estimate.beyond = self._beyond
 
     def _watch(self, time: float, events: list[Event]) -> None:
         """Decides whether some θ explains what came since the suspicion."""
@@ -282,8 +350,8 @@ class Tracking:
         if freedom < 2 * self.n + 20 or now < self.tracker.least // 10:
             return
         limit = self.tracker.threshold**2 * (1.0 + SURE * (2.0 / freedom) ** 0.5)
-        if since.square > limit * freedom:
-            self.newcomer = None
+        if since.square > limit * freedom and not self._explained_but_for_outliers(limit):
+            self._believe()
             if self.k:
                 self._call_search(time, events)
             else:
@@ -294,6 +362,23 @@ class Tracking:
             R = since.triangle[: self.n, : self.n]
             if excited(R) >= 0.3 * self.excitation[-1] / self.excitation[0]:
                 self._accept(time, events)
+
+    def _explained_but_for_outliers(self, limit: float) -> bool:
+        """Whether single samples alone keep θ from explaining what came since the suspicion.
+
+        They are then left out of it. Innovations do not show them while the estimate still follows a jump.
+        """
+        since = self.newcomer
+        assert since is not None
+        whole = Reduced.of(self.form, self.recent(self.suspected[0]), since.noise, self.omega)
+        cleaned = whole.without_outliers(self.omega, BEYOND)
+        outliers = whole.present - cleaned.present
+        made = cleaned.linear(self.omega)
+        if not outliers or made.rest > limit * (made.count - self.n):
+            return False
+        since.replace(made)
+        self.aside.outliers += outliers
+        return True
 
     def _calmed(self, allowed: float) -> bool:
         """Whether what was known before explains all since the suspicion; it is then known again, with the new."""
@@ -307,7 +392,7 @@ class Tracking:
         estimate.triangle[:] = self.calm
         estimate.absorb(R, d)
         estimate.surprise = 1.0
-        self.newcomer = None
+        self._believe()
         return True
 
     def _accept(self, time: float, events: list[Event]) -> None:
@@ -329,7 +414,7 @@ class Tracking:
             names = choices(moved)
             what = f"The linear parameters have changed ({names}); no search was needed."
             events.append(Event(self.suspected[1], time, "changed", what, False, moved))
-        self.newcomer = None
+        self._believe()
         self._remember()
 
     def _restart(self, time: float, events: list[Event]) -> None:
@@ -509,6 +594,7 @@ class Tracking:
         if self.estimate is None:
             assert noise is not None
             self.estimate = Recursive(theta, self.reset, noise, self.tracker.forgetting, reset=self.reset)
+            self.estimate.beyond = self._beyond
         self.estimate.know(np.diag(1.0 / self.reset), theta / self.reset)
         self.estimate.absorb(R, d)
         self.estimate.surprise = 1.0

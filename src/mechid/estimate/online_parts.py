@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from math import exp
 from typing import NamedTuple
 
 import numpy as np
 
 from mechid.estimate.beside import Request
+from mechid.estimate.reduced import IN_A_ROW
 
 Array = np.ndarray
 
+CROWDED, OFTEN = 500.0, 0.03
+"""samples over which outliers are counted together, and the part of them that may be some"""
 STARTING, TRACKING, CHANGING = "starting", "tracking", "changing"
 """nothing known yet; known; something has changed or may have, and it is not known yet to what"""
 
@@ -23,7 +27,7 @@ class Event(NamedTuple):
     told: float
     """s, when it was certain"""
     kind: str
-    """started, search, changed, unexplained or fault"""
+    """started, search, changed, unexplained, outlier or fault"""
     what: str
     """a sentence"""
     mcs: bool
@@ -68,6 +72,43 @@ class Pending:
     request: Request
     called: int
     """number of the sample that called for it"""
+
+
+class Held(NamedTuple):
+    """Rows of a sample that cannot be, as far as is known."""
+
+    count: int
+    """number of the sample"""
+    time: float
+    phi: Array
+    y: Array
+    """nan in rows that can be"""
+
+
+@dataclass
+class Aside:
+    """Samples that cannot be: a single one is an outlier, several in a row or too many of them are a change."""
+
+    held: list[Held] = field(default_factory=list)
+    """the last ones, without one between them that can be"""
+    outliers: int = 0
+    """samples that were passed over"""
+    crowd: float = 0.0
+    """outliers of late: each weighs less by 1/e after `CROWDED` samples"""
+    last: int = 0
+    """number of the sample at which the last one was counted"""
+
+    def hold(self, held: Held) -> bool:
+        """Puts rows aside; whether there are too many in a row for outliers."""
+        self.held.append(held)
+        return len(self.held) > IN_A_ROW
+
+    def let_go(self, count: int) -> bool:
+        """Counts what is held as outliers; whether there are too many of late for outliers."""
+        self.outliers += len(self.held)
+        self.crowd = self.crowd * exp((self.last - count) / CROWDED) + len(self.held)
+        self.last, self.held = count, []
+        return self.crowd > OFTEN * CROWDED
 
 
 def excited(R: Array) -> float:

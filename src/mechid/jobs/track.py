@@ -218,7 +218,8 @@ class Job:
         made: dict[str, Any] = {"kind": "estimate", "time": report.time, "mode": report.mode}
         if report.mode != STARTING:
             made |= {"error": report.error, "values": self.tracking.values, "std": self._std()}
-        return made | {"samples": self.counts.samples, "garbage": self.counts.garbage}
+        made |= {"samples": self.counts.samples, "garbage": self.counts.garbage}
+        return made | {"outliers": self.tracking.aside.outliers}
 
     def _std(self) -> dict[str, float | None]:
         return {name: _plain(std) for name, std in self.tracking.std.items()}
@@ -231,7 +232,7 @@ class Job:
         """The last line: what was read and where the numbers stand."""
         made: dict[str, Any] = {"kind": "end", "time": _plain(self.counts.last), "mode": self.tracking.mode}
         made |= {"samples": self.counts.samples, "garbage": self.counts.garbage}
-        made |= {"searches": self.tracking.searches}
+        made |= {"outliers": self.tracking.aside.outliers, "searches": self.tracking.searches}
         if self.tracking.mode != STARTING:
             made |= {"values": self.tracking.values, "std": self._std()}
         self.sink.write(made, counted=False)
