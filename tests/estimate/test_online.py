@@ -132,6 +132,16 @@ def test_jumps_are_dated_to_the_sample() -> None:
     assert [e.time for e in events if e.kind in ("changed", "search")] == [6.0, 10.0, 10.0]
 
 
+def test_noise_that_is_given_too_small_is_told() -> None:
+    """After a full window, with what was found: the stream's noise is ten times what is said."""
+    tracking = dataclasses.replace(TRACKER, noise=(0.005,), window=2000, delay=0).start()
+    (event,) = follow(tracking, stream().samples[:4000])
+    assert (event.kind, tracking.mode) == ("unexplained", "starting")
+    assert event.told == pytest.approx(2.0, abs=0.6)
+    assert float(event.what.split("residuals are ")[1].split()[0]) == pytest.approx(10.0, rel=0.1)
+    assert event.what.endswith("The noise that was given may be too small.")
+
+
 def test_too_many_outliers_are_a_change() -> None:
     samples = stream().samples[:5000].copy()
     samples[3000::20, 2] += 5.0

@@ -431,7 +431,9 @@ class Tracking:
             "are searched for."
         )
         events.append(Event(when, time, "search", what, True, {}))
-        self.settling = Settling(begun, max(self.count, begun + self.tracker.least), when, self.settled)
+        self.settling = Settling(
+            begun, max(self.count, begun + self.tracker.least), when, begun, self.settled
+        )
 
     # -- finding ω -----------------------------------------------------------------------------------------
 
@@ -506,6 +508,8 @@ class Tracking:
             return
         found = np.append(answer.theta, answer.omega)
         explained = answer.misfit <= self.tracker.threshold
+        if not explained and self.count - settling.begun >= len(self.ring):
+            self._tell_unexplained(answer, settling, time, events)
         if settling.before is not None and not explained:
             # what came before the search belongs to another time
             settling.since, settling.last, settling.confirm = pending.called, None, False
@@ -523,6 +527,17 @@ class Tracking:
         if agreed:
             settling.next = self.count
 
+    def _tell_unexplained(self, answer: Answer, settling: Settling, time: float, events: list[Event]) -> None:
+        """Once, that a whole window has passed and residuals are still more than noise."""
+        if not self.puzzled:
+            smaller = " The noise that was given may be too small." if self.tracker.noise is not None else ""
+            what = (
+                f"No values of the parameters explain the samples since then: residuals are {answer.misfit:.3g} "
+                f"times their noise, and δ is {self.tracker.threshold:g}.{smaller}"
+            )
+            events.append(Event(settling.time, time, "unexplained", what, bool(self.k), {}))
+        self.puzzled = True
+
     def _longer(self, pending: Pending, settling: Settling) -> int:
         """Number of the sample at which the window is half as long again, or new by that much."""
         held = len(pending.request.samples)
@@ -537,7 +552,7 @@ class Tracking:
         return bool(np.all(np.isfinite(std)) and np.all(np.abs(found - last) <= np.maximum(size, 2.0 * std)))
 
     def _settled(self, answer: Answer, settling: Settling, time: float, events: list[Event]) -> None:
-        self.settling = None
+        self.settling, self.puzzled = None, False
         found = np.append(answer.theta, answer.omega)
         if settling.before is None:
             self.noise = self._noise_of(answer)

@@ -56,6 +56,8 @@ class Settling:
     """number of the sample at which to search next"""
     time: float
     """s, when it began"""
+    begun: int = 0
+    """number of the sample after which it began; `since` moves on when samples belong to different times"""
     before: tuple[Array, Array] | None = None
     """θ, ω and their std before; None at the start"""
     last: Array | None = None

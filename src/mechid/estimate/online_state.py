@@ -24,7 +24,7 @@ from mechid.files import replacing
 
 Array = np.ndarray
 
-FORMAT = 4
+FORMAT = 5
 PLAIN = ("count", "puzzled", "searches", "seconds")
 RUNNING = ("surprise", "misfit", "beyond")
 ARRAYS = ("omega", "omega_covariance", "sensitivity", "ring", "reset", "calm", "excitation", "directions")
