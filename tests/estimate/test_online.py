@@ -194,23 +194,39 @@ def test_missing_samples_and_rest() -> None:
     assert tracking.std == pytest.approx(std, rel=0.3)
 
 
+class Line:
+    names, units, nonlinear = ("offset", "slope"), ("N", "N/m"), ()
+    outputs, channels = ("force",), ("place", "force")
+
+    def rows(self, samples: np.ndarray, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        return np.stack([np.ones(len(samples)), samples[:, 0]], axis=1)[:, None], samples[:, 1:]
+
+
+def line(slopes: list[float]) -> np.ndarray:
+    """Samples of a line, 3000 of each slope."""
+    rng, count = np.random.default_rng(0), 3000 * len(slopes)
+    x = np.sin(0.01 * np.arange(count))
+    return np.column_stack([x, 2.0 + np.repeat(slopes, 3000) * x + 0.01 * rng.normal(size=count)])
+
+
 def test_a_form_without_nonlinear_numbers() -> None:
-    class Line:
-        names, units, nonlinear = ("offset", "slope"), ("N", "N/m"), ()
-        outputs, channels = ("force",), ("place", "force")
-
-        def rows(self, samples: np.ndarray, omega: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-            return np.stack([np.ones(len(samples)), samples[:, 0]], axis=1)[:, None], samples[:, 1:]
-
-    rng = np.random.default_rng(0)
-    x = np.sin(0.01 * np.arange(6000))
-    force = 2.0 + np.where(np.arange(6000) < 3000, 5.0, 7.0) * x + 0.01 * rng.normal(size=6000)
     tracking = Tracker(Line(), least=200, window=1000).start()
-    events = follow(tracking, np.column_stack([x, force]))
+    events = follow(tracking, line([5.0, 7.0]))
     assert [e.kind for e in events] == ["started", "changed"]
     assert not events[1].mcs
     assert events[1].time == pytest.approx(3.0, abs=0.1)
     assert tracking.values == pytest.approx({"offset": 2.0, "slope": 7.0}, rel=1e-3)
+
+
+def test_small_steps_add_up_until_they_are_told() -> None:
+    """Steps of 1.2 % where 2 % count: every second one is told, from what was told before."""
+    slopes = [5.0, 5.06, 5.12, 5.18, 5.24]
+    tracking = Tracker(Line(), least=200, window=1000).start()
+    events = follow(tracking, line(slopes))
+    assert [e.kind for e in events] == ["started", "changed", "changed"]
+    for event, at, (before, after) in zip(events[1:], (6.0, 12.0), ((5.0, 5.12), (5.12, 5.24)), strict=True):
+        assert event.time == pytest.approx(at, abs=0.3)
+        assert event.changed == {"slope": pytest.approx((before, after), rel=2e-3)}
 
 
 @pytest.mark.parametrize(

@@ -49,8 +49,8 @@ SHOWN = 5
 """events that are kept"""
 BLOCK = 64
 """samples whose rows are made together"""
-IMPOSSIBLE = 6.25
-"""times the alarm: squared standard deviations of what a sample that can be shows; 25 by default"""
+IMPOSSIBLE, ODD = 6.25, 2.25
+"""times the alarm: squared standard deviations of samples that cannot be, 25 by default, and that hardly can, 9"""
 ROUNDING = 1e-6
 """part of what an output measures that counts as its noise at least"""
 BEYOND = 6.0
@@ -146,7 +146,7 @@ class Tracking:
         self.reset = np.ones(self.n)
         """std of θ to which surprises forget"""
         self.settled = np.zeros(self.n + self.k), np.zeros(self.n + self.k)
-        """what changes are told against: θ and ω as they settled last, and their std"""
+        """what changes are told against: θ and ω as they were told last, and their std"""
         self.excitation = np.zeros(self.n)
         """singular values of φ at the start, columns of length one"""
         self.directions = np.zeros((self.n, self.n))
@@ -247,7 +247,11 @@ class Tracking:
                 y = self._put_aside(time, phi, y)
                 surprise = self.estimate.surprise
             elif self.aside.held:
-                self._pass_over(time, events)
+                if self.estimate.latest > ODD * self._alarm:
+                    self._take_up()
+                    surprise = self.estimate.surprise
+                else:
+                    self._pass_over(time, events)
             error = surprise**0.5
             if self.newcomer is not None:
                 self.newcomer.update(phi, y)
@@ -286,10 +290,7 @@ class Tracking:
     # -- samples that cannot be ----------------------------------------------------------------------------
 
     def _put_aside(self, time: float, phi: Array, y: Array) -> Array:
-        """Holds back the rows that the estimate has passed over; y without them.
-
-        When there are too many in a row for outliers something has changed, at the first of them.
-        """
+        """Holds back the rows that the estimate has passed over; y without them."""
         estimate = self.estimate
         assert estimate is not None
         rest, rows = y.copy(), estimate.passed
@@ -297,20 +298,24 @@ class Tracking:
         strange = np.full(y.shape, np.nan)
         strange[rows] = y[rows]
         if self.aside.hold(Held(self.count, time, phi, strange)):
-            first, *later = self.aside.held
-            self.aside.held = []
-            estimate.beyond = np.inf
-            for held in (first, *later):
-                estimate.update(held.phi, held.y)
-            estimate.beyond = self._beyond
-            if self.newcomer is None and self.settling is None:
-                self._suspect(first.count, first.time)
-            elif self.newcomer is not None:
-                later = [first, *later]
-            if self.newcomer is not None:
-                for held in later:
-                    self.newcomer.update(held.phi, held.y)
+            self._take_up()
         return rest
+
+    def _take_up(self) -> None:
+        """What was held back is no outliers: something has changed, at the first of them."""
+        estimate, held = self.estimate, self.aside.held
+        assert estimate is not None
+        self.aside.held = []
+        estimate.beyond = np.inf
+        for rows in held:
+            estimate.update(rows.phi, rows.y)
+        estimate.beyond = self._beyond
+        if self.newcomer is None and self.settling is None:
+            self._suspect(held[0].count, held[0].time)
+            held = held[1:]
+        if self.newcomer is not None:
+            for rows in held:
+                self.newcomer.update(rows.phi, rows.y)
 
     def _pass_over(self, time: float, events: list[Event]) -> None:
         """What was held back was outliers: the samples after it are as they should be."""
@@ -415,7 +420,7 @@ class Tracking:
             what = f"The linear parameters have changed ({names}); no search was needed."
             events.append(Event(self.suspected[1], time, "changed", what, False, moved))
         self._believe()
-        self._remember()
+        self._remember(found.theta, found.std, moved)
 
     def _restart(self, time: float, events: list[Event]) -> None:
         """Without nonlinear numbers nothing else can explain it."""
@@ -561,6 +566,7 @@ class Tracking:
         if settling.before is None:
             self._full_rank(self.recent(0))
             events.append(Event(time, time, "started", self._started(answer.outliers), bool(self.k), {}))
+            self.settled = found, answer.std
         else:
             before, std = settling.before
             names = (*self.form.names, *self.form.nonlinear)
@@ -568,7 +574,7 @@ class Tracking:
             if moved:
                 what = f"{choices(moved)} have changed; {settling.searches} searches found them."
                 events.append(Event(settling.time, time, "changed", what, True, moved))
-        self.settled = found, answer.std
+            self._remember(found, answer.std, moved)
 
     def _started(self, outliers: int) -> str:
         weakest = self.form.names[int(np.argmax(np.abs(self.directions[:, -1])))]
@@ -615,14 +621,13 @@ class Tracking:
         self.estimate.surprise = 1.0
         self.calm = self.estimate.triangle.copy(order="F")
 
-    def _remember(self) -> None:
-        """What changes are told against."""
-        assert self.estimate is not None
-        std = self.estimate.std
-        self.settled = (
-            np.append(self.theta, self.omega),
-            np.append(std, self.settled[1][self.n :]),
-        )
+    def _remember(self, numbers: Array, std: Array, told: Mapping[str, Any]) -> None:
+        """What changes are told against: the others stay, so that small steps add up until they are told."""
+        before, before_std = (part.copy() for part in self.settled)
+        for i, name in enumerate((*self.form.names, *self.form.nonlinear)):
+            if name in told:
+                before[i], before_std[i] = numbers[i], std[i]
+        self.settled = before, before_std
 
     def _moved(
         self, before: Array, after: Array, std_before: Array, std_after: Array, names: Sequence[str]

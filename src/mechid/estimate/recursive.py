@@ -94,6 +94,8 @@ class Recursive:
         """squared standard deviations of an innovation above which a row is passed over in quiet times"""
         self.passed: list[int] = []
         """rows of the last sample that were"""
+        self.latest = 1.0
+        """mean square of the last sample's other innovations over what is expected of them"""
         self.know(np.diag(1.0 / first), start / first)
         self._inverse = 1.0 / self.noise
         self._above = np.asfortranarray(np.triu(np.ones_like(self.triangle)))
@@ -140,7 +142,8 @@ class Recursive:
             square += error * error / (1.0 + h)
             seen += 1
         if seen:
-            self._notice(square / seen, rule)
+            self.latest = square / seen
+            self._notice(self.latest, rule)
         return self.surprise
 
     def _notice(self, square: float, rule: Forgetting) -> None:
