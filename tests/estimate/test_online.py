@@ -235,7 +235,19 @@ def test_small_steps_add_up_until_they_are_told() -> None:
         ({"least": 5000}, "A window of 4000 samples holds less than the least, 5000."),
         ({"window": 0}, "window of a tracker must be a whole number ≥ 10, not 0."),
         ({"threshold": -1.0}, "threshold of a tracker must be a positive number, not -1.0."),
-        ({"noise": (1.0, 2.0)}, "The noise of T_d_in takes 1 numbers, not 2."),
+        (
+            {"window": 10**8},
+            "window of a tracker must be at most 10000000 samples, which it keeps, not 100000000.",
+        ),
+        *(
+            (
+                {"noise": noise},
+                f"The noise of T_d_in takes 1 positive, finite number in a list, not {noise!r}.",
+            )
+            for noise in ((1.0, 2.0), 0.05, (-1.0,), (np.inf,), ("a",))
+        ),
+        ({"criterion": "max"}, "There is no criterion named 'max'. Valid: squares, norm."),
+        ({"delay": True}, "delay of a tracker must be a whole number of samples, not True."),
         ({"delay": -1}, "delay of a tracker must be a whole number of samples, not -1."),
         ({"bounds": {}}, "Bounds are needed of omega_1, omega_S."),
     ],
@@ -244,6 +256,31 @@ def test_mistakes(change: dict, told: str) -> None:
     with pytest.raises(MechidError) as error:
         dataclasses.replace(TRACKER, **change)
     assert str(error.value) == told
+
+
+@pytest.mark.parametrize(
+    ("sample", "told"),
+    [
+        ([1.0, 2.0], "A sample takes 3 numbers (theta_in, theta_in_rate, T_d_in), not [1.0, 2.0]."),
+        ([1.0], "A sample takes 3 numbers (theta_in, theta_in_rate, T_d_in), not [1.0]."),
+        (1.0, "A sample takes 3 numbers (theta_in, theta_in_rate, T_d_in), not 1.0."),
+        (
+            [0.1, "fast", 3.0],
+            "theta_in_rate of a sample must be a number, nan where it is missing, not 'fast'.",
+        ),
+        ([0.1, None, 3.0], "theta_in_rate of a sample must be a number, nan where it is missing, not None."),
+    ],
+)
+@pytest.mark.parametrize("before", [10, 3000])
+def test_samples_that_are_none(sample, told: str, before: int) -> None:
+    """Starting and tracking; what was known stays, and the stream goes on."""
+    tracking = TRACKER.start()
+    follow(tracking, stream().samples[:before])
+    with pytest.raises(MechidError) as error:
+        tracking.update(3.0, sample)
+    assert str(error.value) == told
+    assert tracking.count == before
+    tracking.update(3.0, stream().samples[before])
 
 
 def test_a_state_of_another_tracker_is_refused(tmp_path) -> None:

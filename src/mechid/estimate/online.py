@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 
-from mechid.errors import MechidError, choices
+from mechid.errors import MechidError, choices, unknown
 from mechid.estimate.beside import Answer, Beside, Request, searched
 from mechid.estimate.linear import solve
 from mechid.estimate.linear_form import LinearForm
@@ -38,11 +38,13 @@ from mechid.estimate.online_parts import (
 )
 from mechid.estimate.recursive import Accumulated, Forgetting, Recursive, solved
 from mechid.estimate.reduced import Reduced
-from mechid.estimate.separable import checked_bounds, middle
+from mechid.estimate.separable import CRITERIA, checked_bounds, middle
 from mechid.estimate.triangle import Triangle, compress
 
 Array = np.ndarray
 
+LARGEST = 10_000_000
+"""samples of a window at most"""
 WATCHED = 64
 """samples between two looks at how well the time since a change is excited"""
 SHOWN = 5
@@ -94,19 +96,23 @@ class Tracker:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise MechidError(f"{name} of a tracker must be a whole number ≥ {least}, not {value!r}.")
+        if self.window > LARGEST:
+            raise MechidError(
+                f"window of a tracker must be at most {LARGEST} samples, which it keeps, not {self.window}."
+            )
         if self.least > self.window:
             raise MechidError(f"A window of {self.window} samples holds less than the least, {self.least}.")
         for name in ("rank_tolerance", "agreement", "precision", "threshold"):
             value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0.0 < value < np.inf:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < np.inf:
                 raise MechidError(f"{name} of a tracker must be a positive number, not {value!r}.")
-        if self.noise is not None and len(self.noise) != len(self.form.outputs):
-            raise MechidError(
-                f"The noise of {choices(self.form.outputs)} takes {len(self.form.outputs)} numbers, "
-                f"not {len(self.noise)}."
-            )
-        if self.delay is not None and (not isinstance(self.delay, int) or self.delay < 0):
-            raise MechidError(f"delay of a tracker must be a whole number of samples, not {self.delay!r}.")
+        if self.criterion not in CRITERIA:
+            raise unknown("criterion", str(self.criterion), CRITERIA)
+        if self.noise is not None:
+            _check_noise(self.noise, self.form.outputs)
+        delay = self.delay
+        if delay is not None and (isinstance(delay, bool) or not isinstance(delay, int) or delay < 0):
+            raise MechidError(f"delay of a tracker must be a whole number of samples, not {delay!r}.")
 
     def start(self) -> Tracking:
         """A tracker before its first sample."""
@@ -119,6 +125,17 @@ class Tracker:
         return restored(self, state)
 
 
+def _check_noise(noise: Any, outputs: Sequence[str]) -> None:
+    """A positive, finite number for each output."""
+    count = f"{len(outputs)} positive, finite number{'s' if len(outputs) > 1 else ''} in a list"
+    try:
+        numbers = np.array(noise, float)
+    except (TypeError, ValueError):
+        numbers = np.zeros(0)
+    if numbers.shape != (len(outputs),) or not np.all((numbers > 0.0) & np.isfinite(numbers)):
+        raise MechidError(f"The noise of {choices(outputs)} takes {count}, not {noise!r}.")
+
+
 class Tracking:
     """A running tracker. All that changes is in the attributes that `online_state.state` lists."""
 
@@ -127,7 +144,7 @@ class Tracking:
         low, high = checked_bounds(tracker.form, tracker.bounds)
         self.bounds = {name: (float(low[i]), float(high[i])) for i, name in enumerate(tracker.form.nonlinear)}
         self.n, self.k = len(tracker.form.names), len(tracker.form.nonlinear)
-        width = len(tracker.form.channels)
+        self._width = len(tracker.form.channels)
         self.count = 0
         self.omega = np.array([middle(*pair) for pair in self.bounds.values()])
         self.omega_covariance = np.zeros((self.k, self.k))
@@ -135,7 +152,7 @@ class Tracking:
         self.sensitivity = np.zeros((self.n, self.k))
         """∂θ/∂ω: how the best θ follows ω, in the samples from which θ was taken over"""
         self.noise = None if tracker.noise is None else np.array(tracker.noise, float)
-        self.ring = np.full((tracker.window, width), np.nan)
+        self.ring = np.full((tracker.window, self._width), np.nan)
         self.estimate: Recursive | None = None
         self.calm = np.zeros((self.n + 1, self.n + 1))
         """the estimate's triangle when innovations were last as they should be"""
@@ -236,12 +253,24 @@ class Tracking:
 
         rows: φ and y of the sample, where they are known already.
         """
-        self.ring[self.count % len(self.ring)] = sample
+        try:
+            if len(sample) != self._width:
+                raise ValueError(len(sample))
+            # numpy takes texts and None for numbers, of which arithmetic with one sample would complain
+            if (self.estimate is None or self._row is None) and np.asarray(sample).dtype.kind not in "fiu":
+                raise TypeError(sample)
+            self.ring[self.count % len(self.ring)] = sample
+            if rows is None and self.estimate is not None:
+                rows = self._rows(sample)
+        except (TypeError, ValueError):
+            self._refuse(sample)
+            raise
         self.count += 1
         events: list[Event] = []
         error = np.nan
         if self.estimate is not None:
-            phi, y = self._rows(sample) if rows is None else rows
+            assert rows is not None
+            phi, y = rows
             surprise = self.estimate.update(phi, y)
             if self.estimate.passed:
                 y = self._put_aside(time, phi, y)
@@ -272,6 +301,24 @@ class Tracking:
         if self._worker is not None:
             self._worker.close()
             self._worker = None
+
+    def _refuse(self, sample: Any) -> None:
+        """Says what is wrong with a sample that is none."""
+        channels = self.form.channels
+        given = (
+            list(sample)
+            if isinstance(sample, Sequence | np.ndarray) and not isinstance(sample, str)
+            else None
+        )
+        if given is None or len(given) != len(channels):
+            raise MechidError(
+                f"A sample takes {len(channels)} numbers ({', '.join(channels)}), not {sample!r}."
+            ) from None
+        for name, number in zip(channels, given, strict=True):
+            if isinstance(number, bool | str) or not isinstance(number, SupportsFloat):
+                raise MechidError(
+                    f"{name} of a sample must be a number, nan where it is missing, not {number!r}."
+                ) from None
 
     def _rows(self, sample: Sequence[float]) -> tuple[Array, Array]:
         if self._row is not None:
