@@ -86,7 +86,8 @@ class Tracker:
     criterion: str = "squares"
     """of the search: squares (5.3) or norm (5.4)"""
     delay: int | None = None
-    """samples after which a search's result is swapped in, however long it took; None: when it is ready"""
+    """samples after which a search's result is swapped in: runs are repeatable, and the stream waits where a search is
+    late; None: when it is ready, and nothing ever waits"""
     beside: bool = True
     """searches run in a process of their own; else the stream waits"""
 
