@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, SupportsFloat
+from typing import Any
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from mechid.errors import MechidError, choices, unknown
 from mechid.estimate.beside import Answer, Beside, Request, searched
 from mechid.estimate.linear import solve
 from mechid.estimate.linear_form import LinearForm
+from mechid.estimate.online_known import BEYOND, ODD, SURE, Known
 from mechid.estimate.online_parts import (
     CHANGING,
     STARTING,
@@ -34,12 +35,14 @@ from mechid.estimate.online_parts import (
     Pending,
     Report,
     Settling,
+    check_noise,
+    check_sample,
     excited,
 )
-from mechid.estimate.recursive import Accumulated, Forgetting, Recursive, solved
+from mechid.estimate.recursive import Accumulated, Forgetting, solved
 from mechid.estimate.reduced import Reduced
-from mechid.estimate.separable import CRITERIA, checked_bounds, middle
-from mechid.estimate.triangle import Triangle, compress
+from mechid.estimate.separable import CRITERIA, checked_bounds
+from mechid.estimate.triangle import Triangle
 
 Array = np.ndarray
 
@@ -51,14 +54,6 @@ SHOWN = 5
 """events that are kept"""
 BLOCK = 64
 """samples whose rows are made together"""
-IMPOSSIBLE, ODD = 6.25, 2.25
-"""times the alarm: squared standard deviations of samples that cannot be, 25 by default, and that hardly can, 9"""
-ROUNDING = 1e-6
-"""part of what an output measures that counts as its noise at least"""
-BEYOND = 6.0
-"""robust standard deviations beyond which a search leaves single samples out"""
-SURE = 4.0
-"""standard deviations by which a number has to move to count as moved"""
 
 
 @dataclass(frozen=True)
@@ -86,8 +81,8 @@ class Tracker:
     criterion: str = "squares"
     """of the search: squares (5.3) or norm (5.4)"""
     delay: int | None = None
-    """samples after which a search's result is swapped in: runs are repeatable, and the stream waits where a search is
-    late; None: when it is ready, and nothing ever waits"""
+    """samples after which a search's result is swapped in: runs are repeatable, and the stream waits where a
+    search is late; None: when it is ready, and nothing ever waits"""
     beside: bool = True
     """searches run in a process of their own; else the stream waits"""
 
@@ -110,7 +105,7 @@ class Tracker:
         if self.criterion not in CRITERIA:
             raise unknown("criterion", str(self.criterion), CRITERIA)
         if self.noise is not None:
-            _check_noise(self.noise, self.form.outputs)
+            check_noise(self.noise, self.form.outputs)
         delay = self.delay
         if delay is not None and (isinstance(delay, bool) or not isinstance(delay, int) or delay < 0):
             raise MechidError(f"delay of a tracker must be a whole number of samples, not {delay!r}.")
@@ -126,48 +121,15 @@ class Tracker:
         return restored(self, state)
 
 
-def _check_noise(noise: Any, outputs: Sequence[str]) -> None:
-    """A positive, finite number for each output."""
-    count = f"{len(outputs)} positive, finite number{'s' if len(outputs) > 1 else ''} in a list"
-    try:
-        numbers = np.array(noise, float)
-    except (TypeError, ValueError):
-        numbers = np.zeros(0)
-    if numbers.shape != (len(outputs),) or not np.all((numbers > 0.0) & np.isfinite(numbers)):
-        raise MechidError(f"The noise of {choices(outputs)} takes {count}, not {noise!r}.")
-
-
-class Tracking:
+class Tracking(Known):
     """A running tracker. All that changes is in the attributes that `online_state.state` lists."""
 
     def __init__(self, tracker: Tracker) -> None:
-        self.tracker, self.form = tracker, tracker.form
-        low, high = checked_bounds(tracker.form, tracker.bounds)
-        self.bounds = {name: (float(low[i]), float(high[i])) for i, name in enumerate(tracker.form.nonlinear)}
-        self.n, self.k = len(tracker.form.names), len(tracker.form.nonlinear)
-        self._width = len(tracker.form.channels)
-        self.count = 0
-        self.omega = np.array([middle(*pair) for pair in self.bounds.values()])
-        self.omega_covariance = np.zeros((self.k, self.k))
-        """of ω, from the search that settled it"""
-        self.sensitivity = np.zeros((self.n, self.k))
-        """∂θ/∂ω: how the best θ follows ω, in the samples from which θ was taken over"""
-        self.noise = None if tracker.noise is None else np.array(tracker.noise, float)
-        self.ring = np.full((tracker.window, self._width), np.nan)
-        self.estimate: Recursive | None = None
-        self.calm = np.zeros((self.n + 1, self.n + 1))
-        """the estimate's triangle when innovations were last as they should be"""
+        super().__init__(tracker)
         self.newcomer: Accumulated | None = None
         """least squares of what came after a suspicion"""
         self.suspected = (0, 0.0)
         """number and time of the sample at which it began"""
-        self.reset = np.ones(self.n)
-        """std of θ to which surprises forget"""
-        self.settled = np.zeros(self.n + self.k), np.zeros(self.n + self.k)
-        """what changes are told against: θ and ω as they were told last, and their std"""
-        self.excitation = np.zeros(self.n)
-        """singular values of φ at the start, columns of length one"""
-        self.directions = np.zeros((self.n, self.n))
         self.settling: Settling | None = Settling(0, tracker.least, np.nan)
         self.pending: Pending | None = None
         self.aside = Aside()
@@ -181,9 +143,7 @@ class Tracking:
         """spent in searches"""
         self._worker: Beside | None = None
         self._answer: Answer | None = None
-        self._row = getattr(tracker.form, "row", None)
         self._alarm = tracker.forgetting.alarm
-        self._beyond = IMPOSSIBLE * self._alarm
 
     # -- what is known -------------------------------------------------------------------------------------
 
@@ -196,34 +156,12 @@ class Tracking:
         return TRACKING if quiet else CHANGING
 
     @property
-    def theta(self) -> Array:
-        """The linear numbers; nan before the start is over."""
-        return np.full(self.n, np.nan) if self.estimate is None else self.estimate.theta
-
-    @property
     def std(self) -> dict[str, float]:
         """Of all numbers by name; ∞ while they are changing, nan before the start is over.
 
         θ: what is not known of it with ω as it is, and what follows from what is not known of ω.
         """
-        if self.estimate is None:
-            made = np.full(self.n + self.k, np.nan)
-        elif self.mode == CHANGING:
-            made = np.full(self.n + self.k, np.inf)
-        else:
-            G, of_omega = self.sensitivity, self.omega_covariance
-            variance = np.diag(self.estimate.covariance) + np.einsum("ij,jk,ik->i", G, of_omega, G)
-            made = np.sqrt(np.append(variance, np.diag(of_omega)))
-        return self._named(made)
-
-    @property
-    def values(self) -> dict[str, float]:
-        """All numbers by name."""
-        omega = self.omega if self.estimate is not None else np.full(self.k, np.nan)
-        return self._named(np.append(self.theta, omega))
-
-    def _named(self, numbers: Array) -> dict[str, float]:
-        return dict(zip((*self.form.names, *self.form.nonlinear), numbers.tolist(), strict=True))
+        return self._named(np.full(self.n + self.k, np.inf) if self.mode == CHANGING else self.spread)
 
     @property
     def single(self) -> bool:
@@ -264,7 +202,7 @@ class Tracking:
             if rows is None and self.estimate is not None:
                 rows = self._rows(sample)
         except (TypeError, ValueError):
-            self._refuse(sample)
+            check_sample(sample, self.form.channels)
             raise
         self.count += 1
         events: list[Event] = []
@@ -302,38 +240,6 @@ class Tracking:
         if self._worker is not None:
             self._worker.close()
             self._worker = None
-
-    def _refuse(self, sample: Any) -> None:
-        """Says what is wrong with a sample that is none."""
-        channels = self.form.channels
-        given = (
-            list(sample)
-            if isinstance(sample, Sequence | np.ndarray) and not isinstance(sample, str)
-            else None
-        )
-        if given is None or len(given) != len(channels):
-            raise MechidError(
-                f"A sample takes {len(channels)} numbers ({', '.join(channels)}), not {sample!r}."
-            ) from None
-        for name, number in zip(channels, given, strict=True):
-            if isinstance(number, bool | str) or not isinstance(number, SupportsFloat):
-                raise MechidError(
-                    f"{name} of a sample must be a number, nan where it is missing, not {number!r}."
-                ) from None
-
-    def _rows(self, sample: Sequence[float]) -> tuple[Array, Array]:
-        if self._row is not None:
-            return self._row(sample, self.omega)
-        phi, y = self.form.rows(np.array([sample], float), self.omega)
-        return phi[0], y[0]
-
-    def recent(self, since: int) -> Array:
-        """The samples from number `since` on, as far back as the window reaches."""
-        held = min(self.count - since, len(self.ring), self.count)
-        last = self.count % len(self.ring)
-        if held <= last:
-            return self.ring[last - held : last].copy()
-        return np.concatenate([self.ring[last - held :], self.ring[:last]])
 
     # -- samples that cannot be ----------------------------------------------------------------------------
 
@@ -524,17 +430,6 @@ class Tracking:
         else:
             self._answer = searched(self.pending.request)
 
-    def _full_rank(self, samples: Array) -> bool:
-        """(4) of the paper: singular values of φ."""
-        phi, y = self.form.rows(samples, self.omega)
-        if np.count_nonzero(np.isfinite(y)) <= self.n:
-            return False
-        found = solve(
-            compress(np.nan_to_num(phi), np.where(np.isfinite(phi).all(-1), y, np.nan)), self.form.names
-        )
-        self.excitation, self.directions = found.excitation, found.directions
-        return bool(found.excitation[-1] >= self.tracker.rank_tolerance * found.excitation[0])
-
     def _ready(self, pending: Pending) -> Answer | None:
         """The answer, when it is there and due."""
         delay = self.tracker.delay
@@ -632,56 +527,3 @@ class Tracking:
             f"φ has full rank; its weakest singular value, {ratio:.2g} of the largest, is that of {weakest}."
             f"{left_out}"
         )
-
-    # -- swapping ------------------------------------------------------------------------------------------
-
-    def _swap(self, answer: Answer, since: int) -> None:
-        """ω as found, and θ from the samples that ω explains."""
-        self.omega = answer.omega.copy()
-        noise = self._noise_of(answer)
-        reduced = Reduced.of(self.form, self.recent(since), noise, self.omega)
-        reduced = reduced.without_outliers(self.omega, BEYOND)
-        t = reduced.linear(self.omega)
-        self._know(answer.theta, t.R, t.d, noise)
-        self.omega_covariance = answer.covariance[self.n :, self.n :].copy()
-        self._follow_omega(reduced)
-
-    def _follow_omega(self, reduced: Reduced) -> None:
-        """How θ, as taken from these samples, follows ω."""
-        if self.k:
-            self.sensitivity = reduced.sensitivity(self.omega)
-
-    def _noise_of(self, answer: Answer) -> Array:
-        """As given, or of the start's residuals, but not so small that rounding would count as noise."""
-        if self.noise is not None:
-            return self.noise
-        _, y = self.form.rows(self.recent(0), answer.omega)
-        # a quantile, which single samples do not move
-        return np.maximum(answer.noise, ROUNDING * np.nanquantile(np.abs(y), 0.9, axis=0))
-
-    def _know(self, theta: Array, R: Array, d: Array, noise: Array | None = None) -> None:
-        if self.estimate is None:
-            assert noise is not None
-            self.estimate = Recursive(theta, self.reset, noise, self.tracker.forgetting, reset=self.reset)
-            self.estimate.beyond = self._beyond
-        self.estimate.know(np.diag(1.0 / self.reset), theta / self.reset)
-        self.estimate.absorb(R, d)
-        self.estimate.surprise = 1.0
-        self.calm = self.estimate.triangle.copy(order="F")
-
-    def _remember(self, numbers: Array, std: Array, told: Mapping[str, Any]) -> None:
-        """What changes are told against: the others stay, so that small steps add up until they are told."""
-        before, before_std = (part.copy() for part in self.settled)
-        for i, name in enumerate((*self.form.names, *self.form.nonlinear)):
-            if name in told:
-                before[i], before_std[i] = numbers[i], std[i]
-        self.settled = before, before_std
-
-    def _moved(
-        self, before: Array, after: Array, std_before: Array, std_after: Array, names: Sequence[str]
-    ) -> dict[str, tuple[float, float]]:
-        """The numbers that differ for certain, and by more than δ_Θ."""
-        std = np.hypot(std_before, std_after)
-        change = np.abs(after - before)
-        large = change > np.maximum(SURE * std, self.tracker.agreement * np.abs(before))
-        return {name: (float(before[i]), float(after[i])) for i, name in enumerate(names) if large[i]}

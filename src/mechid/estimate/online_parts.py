@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp
-from typing import NamedTuple
+from typing import Any, NamedTuple, SupportsFloat
 
 import numpy as np
 
+from mechid.errors import MechidError, choices
 from mechid.estimate.beside import Request
 from mechid.estimate.reduced import IN_A_ROW
 
@@ -120,3 +122,30 @@ def excited(R: Array) -> float:
         return 0.0
     s = np.linalg.svd(R / size, compute_uv=False)
     return float(s[-1] / s[0])
+
+
+def check_noise(noise: Any, outputs: Sequence[str]) -> None:
+    """A positive, finite number for each output."""
+    count = f"{len(outputs)} positive, finite number{'s' if len(outputs) > 1 else ''} in a list"
+    try:
+        numbers = np.array(noise, float)
+    except (TypeError, ValueError):
+        numbers = np.zeros(0)
+    if numbers.shape != (len(outputs),) or not np.all((numbers > 0.0) & np.isfinite(numbers)):
+        raise MechidError(f"The noise of {choices(outputs)} takes {count}, not {noise!r}.")
+
+
+def check_sample(sample: Any, channels: Sequence[str]) -> None:
+    """A number for each channel."""
+    given = (
+        list(sample) if isinstance(sample, Sequence | np.ndarray) and not isinstance(sample, str) else None
+    )
+    if given is None or len(given) != len(channels):
+        raise MechidError(
+            f"A sample takes {len(channels)} numbers ({', '.join(channels)}), not {sample!r}."
+        ) from None
+    for name, number in zip(channels, given, strict=True):
+        if isinstance(number, bool | str) or not isinstance(number, SupportsFloat):
+            raise MechidError(
+                f"{name} of a sample must be a number, nan where it is missing, not {number!r}."
+            ) from None

@@ -17,7 +17,8 @@ import numpy as np
 
 from mechid.errors import MechidError
 from mechid.estimate.beside import Request
-from mechid.estimate.online import BEYOND, Pending, Settling, Tracker, Tracking
+from mechid.estimate.online import Pending, Settling, Tracker, Tracking
+from mechid.estimate.online_known import BEYOND
 from mechid.estimate.online_parts import Aside, Held
 from mechid.estimate.recursive import Accumulated, Recursive
 from mechid.files import replacing
