@@ -93,10 +93,11 @@ def test_standard_deviations_hold_over_streams() -> None:
     assert np.all((sizes > 0.5) & (sizes < 1.5)), sizes
 
 
-def test_an_impossible_sample_of_the_start_is_left_out() -> None:
-    """The noise is that of the stream, and jumps are found as without it."""
+@pytest.mark.parametrize(("channel", "value"), [(2, 1e5), (1, 1e3)])
+def test_an_impossible_sample_of_the_start_is_left_out(channel: int, value: float) -> None:
+    """A torque or a velocity: the noise is that of the stream, and jumps are found as without it."""
     samples = stream().samples[:8000].copy()
-    samples[1000, 2] = 1e5
+    samples[1000, channel] = value
     tracking = TRACKER.start()
     started, changed = follow(tracking, samples)
     assert started.what.endswith("Measurements left out as outliers: 1.")

@@ -149,6 +149,12 @@ def test_mistakes(change: dict, told: str) -> None:
     assert str(error.value) == told
 
 
+def test_beyond_must_be_positive() -> None:
+    with pytest.raises(MechidError) as error:
+        separable(FORM, samples_of(), BOUNDS, beyond=0.0)
+    assert str(error.value) == "beyond must be a number of standard deviations above zero, not 0.0."
+
+
 def test_how_theta_follows_omega_is_that_of_differences() -> None:
     samples = samples_of(noise=1e-6)
     reduced = Reduced.of(FORM, samples, np.array([0.2]), OMEGA)
@@ -176,6 +182,17 @@ def test_single_outliers_are_left_out(size: float) -> None:
     assert np.append(fit.theta, fit.omega) == pytest.approx(np.append(without.theta, without.omega), rel=1e-4)
     assert fit.noise == pytest.approx(without.noise, rel=1e-6)
     assert separable(FORM, spoilt, BOUNDS).noise[0] > 1.5 * without.noise[0]
+
+
+def test_a_spike_in_what_multiplies_theta_is_left_out() -> None:
+    """Least squares would follow it, with no residual there: the fit is that of the samples without it."""
+    samples = samples_of()
+    spoilt = samples.copy()
+    spoilt[333, 1] = 1e3
+    fit = separable(FORM, spoilt, BOUNDS, beyond=6.0)
+    assert fit.outliers == 1
+    without = separable(FORM, np.delete(samples, 333, axis=0), BOUNDS)
+    assert np.append(fit.theta, fit.omega) == pytest.approx(np.append(without.theta, without.omega), rel=1e-4)
 
 
 def test_what_the_form_does_not_say_is_no_outlier() -> None:

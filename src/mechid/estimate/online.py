@@ -335,8 +335,9 @@ class Tracking(Known):
         made = cleaned.linear(self.omega)
         if not outliers or made.rest > limit * (made.count - self.n):
             return False
+        # some of them had been passed over, and counted, before
+        self.aside.outliers += min(outliers, max(since.rows - made.count, 0))
         since.replace(made)
-        self.aside.outliers += outliers
         return True
 
     def _calmed(self, allowed: float) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 from mechid.estimate.beside import Answer
 from mechid.estimate.linear import solve
 from mechid.estimate.recursive import Recursive
-from mechid.estimate.reduced import Reduced
+from mechid.estimate.reduced import Reduced, spiking
 from mechid.estimate.separable import checked_bounds, middle
 from mechid.estimate.triangle import compress
 
@@ -101,9 +101,8 @@ class Known:
         phi, y = self.form.rows(samples, self.omega)
         if np.count_nonzero(np.isfinite(y)) <= self.n:
             return False
-        found = solve(
-            compress(np.nan_to_num(phi), np.where(np.isfinite(phi).all(-1), y, np.nan)), self.form.names
-        )
+        used = np.isfinite(phi).all(-1) & ~spiking(phi)
+        found = solve(compress(np.nan_to_num(phi), np.where(used, y, np.nan)), self.form.names)
         self.excitation, self.directions = found.excitation, found.directions
         return bool(found.excitation[-1] >= self.tracker.rank_tolerance * found.excitation[0])
 

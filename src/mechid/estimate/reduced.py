@@ -27,6 +27,8 @@ STEPS = 50
 """of a descent at most"""
 IN_A_ROW, SHARE = 2, 0.05
 """samples that may lie off together and still count as outliers; part of all that may"""
+SPIKE = 10.0
+"""times what 99 % of a column stay below, from which on a single sample of it is a spike"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +72,8 @@ class Reduced:
         One that is large enough hides others and bends θ: they are looked for again until they stay the same.
         """
         phi, y = self.form.rows(self.samples, omega)
-        present = np.isfinite(y) & np.isfinite(phi).all(axis=-1)
+        # least squares would meet a spike in φ exactly, and residuals would not show it
+        present = np.isfinite(y) & np.isfinite(phi).all(axis=-1) & ~spiking(phi)
         kept = self
         for _ in range(10):
             left = np.where(present, y - np.nan_to_num(phi) @ kept.theta(omega), np.nan)
@@ -190,6 +193,19 @@ def outlying(left: Array, beyond: float) -> Array:
             if len(run) <= IN_A_ROW and np.sum(around > 0.5 * size[run].max()) <= len(run):
                 found[there[run], j] = True
     return found
+
+
+def spiking(phi: Array) -> Array:
+    """Rows (N, outputs) of φ in which a column is a single spike, far above nearly all of its values."""
+    if not len(phi):
+        return np.zeros(phi.shape[:-1], bool)
+    size = np.abs(np.nan_to_num(phi))
+    usual = np.quantile(size, 0.99, axis=0)
+    far = (usual > 0.0) & (size > SPIKE * usual)
+    # what moves smoothly has neighbours that are as large
+    padded = np.pad(size, ((1, 1), (0, 0), (0, 0)))
+    alone = ~(np.maximum(padded[:-2], padded[2:]) > 0.5 * size)
+    return np.any(far & alone, axis=-1)
 
 
 def _turned(flat: Array, right: Array) -> Array:

@@ -121,6 +121,8 @@ def separable(
         raise unknown("criterion", criterion, CRITERIA)
     if solver not in SOLVERS:
         raise unknown("solver", solver, SOLVERS)
+    if not beyond > 0.0:
+        raise MechidError(f"beyond must be a number of standard deviations above zero, not {beyond!r}.")
     low, high = checked_bounds(form, bounds)
     samples = checked_samples(form, samples)
     k = len(form.nonlinear)
