@@ -126,6 +126,26 @@ def test_standard_deviations_hold() -> None:
     assert 0.8 < np.std(hits) < 1.2
 
 
+def test_rows_that_cannot_be_are_passed_over() -> None:
+    """The estimate is that of the others; without a limit it is bent."""
+    truth, phi, y = stream(4, 2, 400)
+    spoilt = y.copy()
+    spoilt[250, 0], spoilt[300, 1] = 1e3, -1e6
+    noise = np.array([0.1, 1.0])
+    runs = [Recursive(np.zeros(4), np.full(4, 100.0), noise, NEVER) for _ in range(3)]
+    runs[0].beyond = 25.0
+    passed = []
+    without = spoilt.copy()
+    without[250, 0] = without[300, 1] = np.nan
+    for i in range(400):
+        for running, given in zip(runs, (spoilt, without, spoilt), strict=True):
+            running.update(phi[i], given[i])
+        passed += [(i, j) for j in runs[0].passed]
+    assert passed == [(250, 0), (300, 1)]
+    assert runs[0].theta == pytest.approx(runs[1].theta, rel=1e-12)
+    assert np.abs(runs[2].theta - truth).max() > 100.0 * np.abs(runs[0].theta - truth).max()
+
+
 def test_accumulated_rest_is_what_no_theta_explains() -> None:
     _, phi, y = stream(5, 2, 100)
     y[3] = np.nan

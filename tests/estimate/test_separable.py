@@ -6,7 +6,7 @@ import scipy.optimize
 
 from mechid.errors import MechidError
 from mechid.estimate.joint_form import FrictionForm
-from mechid.estimate.reduced import Reduced
+from mechid.estimate.reduced import Reduced, outlying
 from mechid.estimate.separable import separable
 
 THETA, OMEGA = np.array([76.0, 40.0, 25.0, 590.0]), np.array([0.0616, 0.1312])
@@ -147,3 +147,64 @@ def test_mistakes(change: dict, told: str) -> None:
     with pytest.raises(MechidError) as error:
         separable(**given)
     assert str(error.value) == told
+
+
+def test_beyond_must_be_positive() -> None:
+    with pytest.raises(MechidError) as error:
+        separable(FORM, samples_of(), BOUNDS, beyond=0.0)
+    assert str(error.value) == "beyond must be a number of standard deviations above zero, not 0.0."
+
+
+def test_how_theta_follows_omega_is_that_of_differences() -> None:
+    samples = samples_of(noise=1e-6)
+    reduced = Reduced.of(FORM, samples, np.array([0.2]), OMEGA)
+    found = reduced.sensitivity(OMEGA)
+    for i in range(2):
+        step = np.zeros(2)
+        step[i] = 1e-5 * OMEGA[i]
+        ahead, behind = (
+            np.linalg.lstsq(FORM.rows(samples, omega)[0][:, 0], samples[:, 2], rcond=None)[0]
+            for omega in (OMEGA + step, OMEGA - step)
+        )
+        assert found[:, i] == pytest.approx((ahead - behind) / (2.0 * step[i]), rel=1e-4)
+
+
+@pytest.mark.parametrize("size", [5.0, 1e5])
+def test_single_outliers_are_left_out(size: float) -> None:
+    """The fit is that of the samples without them."""
+    samples = samples_of()
+    spoilt, gone = samples.copy(), [40, 171, 300, 301, 555]
+    spoilt[gone, 2] += size * np.array([1.0, -1.0, 1.0, 1.0, -1.0])
+    fit = separable(FORM, spoilt, BOUNDS, beyond=6.0)
+    assert fit.outliers == 5
+    assert fit.notes[-1] == "Measurements left out as outliers: 5."
+    without = separable(FORM, np.delete(samples, gone, axis=0), BOUNDS)
+    assert np.append(fit.theta, fit.omega) == pytest.approx(np.append(without.theta, without.omega), rel=1e-4)
+    assert fit.noise == pytest.approx(without.noise, rel=1e-6)
+    assert separable(FORM, spoilt, BOUNDS).noise[0] > 1.5 * without.noise[0]
+
+
+def test_a_spike_in_what_multiplies_theta_is_left_out() -> None:
+    """Least squares would follow it, with no residual there: the fit is that of the samples without it."""
+    samples = samples_of()
+    spoilt = samples.copy()
+    spoilt[333, 1] = 1e3
+    fit = separable(FORM, spoilt, BOUNDS, beyond=6.0)
+    assert fit.outliers == 1
+    without = separable(FORM, np.delete(samples, 333, axis=0), BOUNDS)
+    assert np.append(fit.theta, fit.omega) == pytest.approx(np.append(without.theta, without.omega), rel=1e-4)
+
+
+def test_what_the_form_does_not_say_is_no_outlier() -> None:
+    """Stretches, slopes and more than a few per cent stay; missing rows are passed over."""
+    rng = np.random.default_rng(0)
+    left = rng.normal(size=(1000, 2))
+    left[100, 0] = np.nan
+    left[[99, 101, 500], 0] = 50.0
+    left[200:210, 1] = 50.0
+    left[300:303, 1] = 20.0, 30.0, 20.0
+    found = outlying(left, 6.0)
+    assert np.flatnonzero(found[:, 0]).tolist() == [99, 101, 500]
+    assert not found[:, 1].any()
+    left[::10, 1] = 50.0
+    assert not outlying(left, 6.0)[:, 1].any()

@@ -37,6 +37,16 @@ def test_numbers_are_found_in_every_phase(result):
     assert result["parameters"]["C1"]["value"] == pytest.approx(30.0, rel=0.02)
 
 
+def test_values_have_their_own_standard_deviations(result):
+    """The recursive ones know less than a batch of all samples, and are as far off as they say."""
+    errors = []
+    for phase in result["phases"]:
+        for p in phase["parameters"].values():
+            assert 0.0 < p["batch_std"] < p["std"]
+            errors += [(p["value"] - p["truth"]) / p["std"], (p["batch"] - p["truth"]) / p["batch_std"]]
+    assert 0.4 < np.sqrt(np.mean(np.square(errors))) < 2.0
+
+
 def test_mcs_runs_for_the_nonlinear_jump_alone(result):
     events = result["events"]
     linear = [e for e in events if e["kind"] == "changed" and not e["mcs"]]

@@ -34,6 +34,8 @@ class Request(NamedTuple):
     solver: str
     start: Array | None
     criterion: str
+    beyond: float
+    """robust standard deviations beyond which single samples are left out"""
 
 
 class Answer(NamedTuple):
@@ -41,13 +43,20 @@ class Answer(NamedTuple):
 
     theta: Array
     omega: Array
-    std: Array
+    covariance: Array
     """of θ and ω"""
     noise: Array
     misfit: float
     evaluations: int
     seconds: float
+    outliers: int = 0
+    """rows that were left out"""
     fault: str = ""
+
+    @property
+    def std(self) -> Array:
+        """Of θ and ω."""
+        return np.sqrt(np.diag(self.covariance))
 
 
 def searched(request: Request) -> Answer:
@@ -63,13 +72,14 @@ def searched(request: Request) -> Answer:
             solver=request.solver,
             start=request.start,
             criterion=request.criterion,
+            beyond=request.beyond,
         )
     except MechidError as error:
         spent = time.perf_counter() - clock
-        return Answer(nothing, nothing, nothing, nothing, np.inf, 0, spent, str(error))
-    std = np.array([p.std for p in fit.parameters.values()])
+        return Answer(nothing, nothing, nothing, nothing, np.inf, 0, spent, fault=str(error))
+    spent = time.perf_counter() - clock
     return Answer(
-        fit.theta, fit.omega, std, fit.noise, fit.misfit, fit.evaluations, time.perf_counter() - clock
+        fit.theta, fit.omega, fit.covariance, fit.noise, fit.misfit, fit.evaluations, spent, fit.outliers
     )
 
 
@@ -128,7 +138,7 @@ class Beside:
         except (OSError, ValueError, EOFError, struct.error, pickle.PickleError) as error:
             nothing = np.zeros(0)
             told = f"The process that searches has ended ({type(error).__name__})."
-            self._answer = Answer(nothing, nothing, nothing, nothing, np.inf, 0, 0.0, told)
+            self._answer = Answer(nothing, nothing, nothing, nothing, np.inf, 0, 0.0, fault=told)
 
 
 def _write(stream: IO[bytes], value: Any) -> None:

@@ -8,8 +8,8 @@ Starting: samples are collected in a moving window; once φ has full rank (singu
 together, on growing windows, until two estimates agree and residuals are noise. Normal: θ by recursive least
 squares. When innovations exceed δ, a second least squares begins that knows only what comes after. If some θ
 explains that to noise, the linear parameters have changed, and it takes over. If none does, ω has changed, and it
-alone calls for the space-wide search: beside the stream, which goes on with the old ω until the result is swapped
-in.
+alone calls for the space-wide search: beside the stream, which goes on with the old ω until a result is certain and
+swapped in. From the suspicion to its end the mode is "changing", and no standard deviation is claimed.
 """
 
 from __future__ import annotations
@@ -20,27 +20,40 @@ from typing import Any
 
 import numpy as np
 
-from mechid.errors import MechidError, choices
+from mechid.errors import MechidError, choices, unknown
 from mechid.estimate.beside import Answer, Beside, Request, searched
 from mechid.estimate.linear import solve
 from mechid.estimate.linear_form import LinearForm
-from mechid.estimate.online_parts import STARTING, TRACKING, Event, Pending, Report, Settling, excited
-from mechid.estimate.recursive import Accumulated, Forgetting, Recursive, solved
-from mechid.estimate.separable import checked_bounds, middle
-from mechid.estimate.triangle import Triangle, compress
+from mechid.estimate.online_known import BEYOND, ODD, SURE, Known
+from mechid.estimate.online_parts import (
+    CHANGING,
+    STARTING,
+    TRACKING,
+    Aside,
+    Event,
+    Held,
+    Pending,
+    Report,
+    Settling,
+    check_noise,
+    check_sample,
+    excited,
+)
+from mechid.estimate.recursive import Accumulated, Forgetting, solved
+from mechid.estimate.reduced import Reduced
+from mechid.estimate.separable import CRITERIA, checked_bounds
+from mechid.estimate.triangle import Triangle
 
 Array = np.ndarray
 
+LARGEST = 10_000_000
+"""samples of a window at most"""
 WATCHED = 64
 """samples between two looks at how well the time since a change is excited"""
 SHOWN = 5
 """events that are kept"""
 BLOCK = 64
 """samples whose rows are made together"""
-ROUNDING = 1e-6
-"""part of what an output measures that counts as its noise at least"""
-SURE = 4.0
-"""standard deviations by which a number has to move to count as moved"""
 
 
 @dataclass(frozen=True)
@@ -68,7 +81,8 @@ class Tracker:
     criterion: str = "squares"
     """of the search: squares (5.3) or norm (5.4)"""
     delay: int | None = None
-    """samples after which a search's result is swapped in, however long it took; None: when it is ready"""
+    """samples after which a search's result is swapped in: runs are repeatable, and the stream waits where a
+    search is late; None: when it is ready, and nothing ever waits"""
     beside: bool = True
     """searches run in a process of their own; else the stream waits"""
 
@@ -78,19 +92,23 @@ class Tracker:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise MechidError(f"{name} of a tracker must be a whole number ≥ {least}, not {value!r}.")
+        if self.window > LARGEST:
+            raise MechidError(
+                f"window of a tracker must be at most {LARGEST} samples, which it keeps, not {self.window}."
+            )
         if self.least > self.window:
             raise MechidError(f"A window of {self.window} samples holds less than the least, {self.least}.")
         for name in ("rank_tolerance", "agreement", "precision", "threshold"):
             value = getattr(self, name)
-            if not isinstance(value, int | float) or not 0.0 < value < np.inf:
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0.0 < value < np.inf:
                 raise MechidError(f"{name} of a tracker must be a positive number, not {value!r}.")
-        if self.noise is not None and len(self.noise) != len(self.form.outputs):
-            raise MechidError(
-                f"The noise of {choices(self.form.outputs)} takes {len(self.form.outputs)} numbers, "
-                f"not {len(self.noise)}."
-            )
-        if self.delay is not None and (not isinstance(self.delay, int) or self.delay < 0):
-            raise MechidError(f"delay of a tracker must be a whole number of samples, not {self.delay!r}.")
+        if self.criterion not in CRITERIA:
+            raise unknown("criterion", str(self.criterion), CRITERIA)
+        if self.noise is not None:
+            check_noise(self.noise, self.form.outputs)
+        delay = self.delay
+        if delay is not None and (isinstance(delay, bool) or not isinstance(delay, int) or delay < 0):
+            raise MechidError(f"delay of a tracker must be a whole number of samples, not {delay!r}.")
 
     def start(self) -> Tracking:
         """A tracker before its first sample."""
@@ -103,36 +121,19 @@ class Tracker:
         return restored(self, state)
 
 
-class Tracking:
+class Tracking(Known):
     """A running tracker. All that changes is in the attributes that `online_state.state` lists."""
 
     def __init__(self, tracker: Tracker) -> None:
-        self.tracker, self.form = tracker, tracker.form
-        low, high = checked_bounds(tracker.form, tracker.bounds)
-        self.bounds = {name: (float(low[i]), float(high[i])) for i, name in enumerate(tracker.form.nonlinear)}
-        self.n, self.k = len(tracker.form.names), len(tracker.form.nonlinear)
-        width = len(tracker.form.channels)
-        self.count = 0
-        self.mode = STARTING
-        self.omega = np.array([middle(*pair) for pair in self.bounds.values()])
-        self.noise = None if tracker.noise is None else np.array(tracker.noise, float)
-        self.ring = np.full((tracker.window, width), np.nan)
-        self.estimate: Recursive | None = None
-        self.calm = np.zeros((self.n + 1, self.n + 1))
-        """the estimate's triangle when innovations were last as they should be"""
+        super().__init__(tracker)
         self.newcomer: Accumulated | None = None
         """least squares of what came after a suspicion"""
         self.suspected = (0, 0.0)
         """number and time of the sample at which it began"""
-        self.reset = np.ones(self.n)
-        """std of θ to which surprises forget"""
-        self.settled = np.zeros(self.n + self.k), np.zeros(self.n + self.k)
-        """what changes are told against: θ and ω as they settled last, and their std"""
-        self.excitation = np.zeros(self.n)
-        """singular values of φ at the start, columns of length one"""
-        self.directions = np.zeros((self.n, self.n))
         self.settling: Settling | None = Settling(0, tracker.least, np.nan)
         self.pending: Pending | None = None
+        self.aside = Aside()
+        """samples that cannot be"""
         self.puzzled = False
         """told that nothing explains the samples; not told again before something does"""
         self.past: tuple[Event, ...] = ()
@@ -142,27 +143,25 @@ class Tracking:
         """spent in searches"""
         self._worker: Beside | None = None
         self._answer: Answer | None = None
-        self._row = getattr(tracker.form, "row", None)
         self._alarm = tracker.forgetting.alarm
 
     # -- what is known -------------------------------------------------------------------------------------
 
     @property
-    def theta(self) -> Array:
-        """The linear numbers; nan before the start is over."""
-        return np.full(self.n, np.nan) if self.estimate is None else self.estimate.theta
+    def mode(self) -> str:
+        """starting, tracking, or changing: from a suspicion until it is settled what has changed."""
+        if self.estimate is None:
+            return STARTING
+        quiet = self.newcomer is None and self.settling is None and not self.aside.held
+        return TRACKING if quiet else CHANGING
 
     @property
-    def std(self) -> Array:
-        """Of the linear numbers, with ω as it is."""
-        return np.full(self.n, np.nan) if self.estimate is None else self.estimate.std
+    def std(self) -> dict[str, float]:
+        """Of all numbers by name; ∞ while they are changing, nan before the start is over.
 
-    @property
-    def values(self) -> dict[str, float]:
-        """All numbers by name."""
-        omega = self.omega if self.estimate is not None else np.full(self.k, np.nan)
-        both = np.append(self.theta, omega)
-        return dict(zip((*self.form.names, *self.form.nonlinear), both.tolist(), strict=True))
+        θ: what is not known of it with ω as it is, and what follows from what is not known of ω.
+        """
+        return self._named(np.full(self.n + self.k, np.inf) if self.mode == CHANGING else self.spread)
 
     @property
     def single(self) -> bool:
@@ -193,21 +192,41 @@ class Tracking:
 
         rows: φ and y of the sample, where they are known already.
         """
-        self.ring[self.count % len(self.ring)] = sample
+        try:
+            if len(sample) != self._width:
+                raise ValueError(len(sample))
+            # numpy takes texts and None for numbers, of which arithmetic with one sample would complain
+            if (self.estimate is None or self._row is None) and np.asarray(sample).dtype.kind not in "fiu":
+                raise TypeError(sample)
+            self.ring[self.count % len(self.ring)] = sample
+            if rows is None and self.estimate is not None:
+                rows = self._rows(sample)
+        except (TypeError, ValueError):
+            check_sample(sample, self.form.channels)
+            raise
         self.count += 1
         events: list[Event] = []
         error = np.nan
         if self.estimate is not None:
-            phi, y = self._rows(sample) if rows is None else rows
+            assert rows is not None
+            phi, y = rows
             surprise = self.estimate.update(phi, y)
+            if self.estimate.passed:
+                y = self._put_aside(time, phi, y)
+                surprise = self.estimate.surprise
+            elif self.aside.held:
+                if self.estimate.latest > ODD * self._alarm:
+                    self._take_up()
+                    surprise = self.estimate.surprise
+                else:
+                    self._pass_over(time, events)
             error = surprise**0.5
             if self.newcomer is not None:
                 self.newcomer.update(phi, y)
                 self._watch(time, events)
             elif self.settling is None:
                 if surprise > self._alarm:
-                    self.newcomer = Accumulated(self.n, self.estimate.noise)
-                    self.suspected = self.count, time
+                    self._suspect(self.count, time)
                 elif self.count % WATCHED == 0:
                     self.calm = self.estimate.triangle.copy(order="F")
         if self.settling is not None:
@@ -222,21 +241,64 @@ class Tracking:
             self._worker.close()
             self._worker = None
 
-    def _rows(self, sample: Sequence[float]) -> tuple[Array, Array]:
-        if self._row is not None:
-            return self._row(sample, self.omega)
-        phi, y = self.form.rows(np.array([sample], float), self.omega)
-        return phi[0], y[0]
+    # -- samples that cannot be ----------------------------------------------------------------------------
 
-    def recent(self, since: int) -> Array:
-        """The samples from number `since` on, as far back as the window reaches."""
-        held = min(self.count - since, len(self.ring), self.count)
-        last = self.count % len(self.ring)
-        if held <= last:
-            return self.ring[last - held : last].copy()
-        return np.concatenate([self.ring[last - held :], self.ring[:last]])
+    def _put_aside(self, time: float, phi: Array, y: Array) -> Array:
+        """Holds back the rows that the estimate has passed over; y without them."""
+        estimate = self.estimate
+        assert estimate is not None
+        rest, rows = y.copy(), estimate.passed
+        rest[rows] = np.nan
+        strange = np.full(y.shape, np.nan)
+        strange[rows] = y[rows]
+        if self.aside.hold(Held(self.count, time, phi, strange)):
+            self._take_up()
+        return rest
+
+    def _take_up(self) -> None:
+        """What was held back is no outliers: something has changed, at the first of them."""
+        estimate, held = self.estimate, self.aside.held
+        assert estimate is not None
+        self.aside.held = []
+        estimate.beyond = np.inf
+        for rows in held:
+            estimate.update(rows.phi, rows.y)
+        estimate.beyond = self._beyond
+        if self.newcomer is None and self.settling is None:
+            self._suspect(held[0].count, held[0].time)
+            held = held[1:]
+        if self.newcomer is not None:
+            for rows in held:
+                self.newcomer.update(rows.phi, rows.y)
+
+    def _pass_over(self, time: float, events: list[Event]) -> None:
+        """What was held back was outliers: the samples after it are as they should be."""
+        when = self.aside.held[0].time
+        if not self.aside.outliers:
+            what = (
+                "A single sample lies further off than can be, and is passed over; others are only counted."
+            )
+            events.append(Event(when, time, "outlier", what, False, {}))
+        if self.aside.let_go(self.count) and self.newcomer is None and self.settling is None:
+            self._suspect(self.count, time)
+            assert self.estimate is not None
+            # too many to be passed over
+            self.estimate.beyond = np.inf
+            self.aside.crowd = 0.0
 
     # -- what a suspicion turns out to be ------------------------------------------------------------------
+
+    def _suspect(self, count: int, time: float) -> None:
+        """Something may have changed with the sample of that number."""
+        assert self.estimate is not None
+        self.newcomer = Accumulated(self.n, self.estimate.noise)
+        self.suspected = count, time
+
+    def _believe(self) -> None:
+        """The suspicion is decided."""
+        assert self.estimate is not None
+        self.newcomer = None
+        self.estimate.beyond = self._beyond
 
     def _watch(self, time: float, events: list[Event]) -> None:
         """Decides whether some θ explains what came since the suspicion."""
@@ -247,8 +309,8 @@ class Tracking:
         if freedom < 2 * self.n + 20 or now < self.tracker.least // 10:
             return
         limit = self.tracker.threshold**2 * (1.0 + SURE * (2.0 / freedom) ** 0.5)
-        if since.square > limit * freedom:
-            self.newcomer = None
+        if since.square > limit * freedom and not self._explained_but_for_outliers(limit):
+            self._believe()
             if self.k:
                 self._call_search(time, events)
             else:
@@ -259,6 +321,24 @@ class Tracking:
             R = since.triangle[: self.n, : self.n]
             if excited(R) >= 0.3 * self.excitation[-1] / self.excitation[0]:
                 self._accept(time, events)
+
+    def _explained_but_for_outliers(self, limit: float) -> bool:
+        """Whether single samples alone keep θ from explaining what came since the suspicion.
+
+        They are then left out of it. Innovations do not show them while the estimate still follows a jump.
+        """
+        since = self.newcomer
+        assert since is not None
+        whole = Reduced.of(self.form, self.recent(self.suspected[0]), since.noise, self.omega)
+        cleaned = whole.without_outliers(self.omega, BEYOND)
+        outliers = whole.present - cleaned.present
+        made = cleaned.linear(self.omega)
+        if not outliers or made.rest > limit * (made.count - self.n):
+            return False
+        # some of them had been passed over, and counted, before
+        self.aside.outliers += min(outliers, max(since.rows - made.count, 0))
+        since.replace(made)
+        return True
 
     def _calmed(self, allowed: float) -> bool:
         """Whether what was known before explains all since the suspicion; it is then known again, with the new."""
@@ -272,7 +352,7 @@ class Tracking:
         estimate.triangle[:] = self.calm
         estimate.absorb(R, d)
         estimate.surprise = 1.0
-        self.newcomer = None
+        self._believe()
         return True
 
     def _accept(self, time: float, events: list[Event]) -> None:
@@ -287,14 +367,15 @@ class Tracking:
             Triangle(triangle[:n, :n], triangle[:n, n], since.square, since.rows), self.form.names, std=1.0
         )
         self._know(found.theta, triangle[:n, :n], triangle[:n, n])
+        self._follow_omega(Reduced.of(self.form, self.recent(self.suspected[0]), estimate.noise, self.omega))
         self.puzzled = False
         moved = self._moved(before[:n], found.theta, before_std[:n], found.std, self.form.names)
         if moved:
             names = choices(moved)
             what = f"The linear parameters have changed ({names}); no search was needed."
             events.append(Event(self.suspected[1], time, "changed", what, False, moved))
-        self.newcomer = None
-        self._remember()
+        self._believe()
+        self._remember(found.theta, found.std, moved)
 
     def _restart(self, time: float, events: list[Event]) -> None:
         """Without nonlinear numbers nothing else can explain it."""
@@ -310,7 +391,9 @@ class Tracking:
             "are searched for."
         )
         events.append(Event(when, time, "search", what, True, {}))
-        self.settling = Settling(begun, max(self.count, begun + self.tracker.least), when, self.settled)
+        self.settling = Settling(
+            begun, max(self.count, begun + self.tracker.least), when, begun, self.settled
+        )
 
     # -- finding ω -----------------------------------------------------------------------------------------
 
@@ -334,7 +417,8 @@ class Tracking:
             return
         start = None if settling.last is None else settling.last[self.n :]
         solver = "mcs" if self.k and (start is None or settling.confirm) else "local"
-        request = Request(self.form, samples, self.bounds, self.noise, solver, start, self.tracker.criterion)
+        criterion = self.tracker.criterion
+        request = Request(self.form, samples, self.bounds, self.noise, solver, start, criterion, BEYOND)
         self.pending = Pending(request, self.count)
         self.ask()
 
@@ -346,17 +430,6 @@ class Tracking:
             self._worker.ask(self.pending.request)
         else:
             self._answer = searched(self.pending.request)
-
-    def _full_rank(self, samples: Array) -> bool:
-        """(4) of the paper: singular values of φ."""
-        phi, y = self.form.rows(samples, self.omega)
-        if np.count_nonzero(np.isfinite(y)) <= self.n:
-            return False
-        found = solve(
-            compress(np.nan_to_num(phi), np.where(np.isfinite(phi).all(-1), y, np.nan)), self.form.names
-        )
-        self.excitation, self.directions = found.excitation, found.directions
-        return bool(found.excitation[-1] >= self.tracker.rank_tolerance * found.excitation[0])
 
     def _ready(self, pending: Pending) -> Answer | None:
         """The answer, when it is there and due."""
@@ -384,6 +457,8 @@ class Tracking:
             return
         found = np.append(answer.theta, answer.omega)
         explained = answer.misfit <= self.tracker.threshold
+        if not explained and self.count - settling.begun >= len(self.ring):
+            self._tell_unexplained(answer, settling, time, events)
         if settling.before is not None and not explained:
             # what came before the search belongs to another time
             settling.since, settling.last, settling.confirm = pending.called, None, False
@@ -394,14 +469,23 @@ class Tracking:
             len(pending.request.samples) == len(self.ring) or self._precise(found, answer.std)
         )
         settling.last = found if explained else None
-        if settling.before is not None:
-            self._swap(answer, settling.since)
         if agreed and (settling.confirm or not self.k):
             self._settled(answer, settling, time, events)
             return
         settling.confirm = agreed
         if agreed:
             settling.next = self.count
+
+    def _tell_unexplained(self, answer: Answer, settling: Settling, time: float, events: list[Event]) -> None:
+        """Once, that a whole window has passed and residuals are still more than noise."""
+        if not self.puzzled:
+            smaller = " The noise that was given may be too small." if self.tracker.noise is not None else ""
+            what = (
+                f"No values of the parameters explain the samples since then: residuals are {answer.misfit:.3g} "
+                f"times their noise, and δ is {self.tracker.threshold:g}.{smaller}"
+            )
+            events.append(Event(settling.time, time, "unexplained", what, bool(self.k), {}))
+        self.puzzled = True
 
     def _longer(self, pending: Pending, settling: Settling) -> int:
         """Number of the sample at which the window is half as long again, or new by that much."""
@@ -417,15 +501,16 @@ class Tracking:
         return bool(np.all(np.isfinite(std)) and np.all(np.abs(found - last) <= np.maximum(size, 2.0 * std)))
 
     def _settled(self, answer: Answer, settling: Settling, time: float, events: list[Event]) -> None:
-        self.settling = None
+        self.settling, self.puzzled = None, False
         found = np.append(answer.theta, answer.omega)
         if settling.before is None:
             self.noise = self._noise_of(answer)
             self.reset = np.maximum(np.abs(answer.theta), 10.0 * answer.std[: self.n])
-            self._swap(answer, 0)
-            self.mode = TRACKING
+        self._swap(answer, settling.since)
+        if settling.before is None:
             self._full_rank(self.recent(0))
-            events.append(Event(time, time, "started", self._started(), bool(self.k), {}))
+            events.append(Event(time, time, "started", self._started(answer.outliers), bool(self.k), {}))
+            self.settled = found, answer.std
         else:
             before, std = settling.before
             names = (*self.form.names, *self.form.nonlinear)
@@ -433,56 +518,13 @@ class Tracking:
             if moved:
                 what = f"{choices(moved)} have changed; {settling.searches} searches found them."
                 events.append(Event(settling.time, time, "changed", what, True, moved))
-        self.settled = found, answer.std
+            self._remember(found, answer.std, moved)
 
-    def _started(self) -> str:
+    def _started(self, outliers: int) -> str:
         weakest = self.form.names[int(np.argmax(np.abs(self.directions[:, -1])))]
         ratio = self.excitation[-1] / self.excitation[0]
+        left_out = f" Measurements left out as outliers: {outliers}." if outliers else ""
         return (
             f"φ has full rank; its weakest singular value, {ratio:.2g} of the largest, is that of {weakest}."
+            f"{left_out}"
         )
-
-    # -- swapping ------------------------------------------------------------------------------------------
-
-    def _swap(self, answer: Answer, since: int) -> None:
-        """ω as found, and θ from the samples that ω explains."""
-        self.omega = answer.omega.copy()
-        noise = self._noise_of(answer)
-        phi, y = self.form.rows(self.recent(since), self.omega)
-        y = np.where(np.isfinite(phi).all(-1), y / noise, np.nan)
-        t = compress(np.nan_to_num(phi / noise[:, None]), y)
-        self._know(answer.theta, t.R, t.d, noise)
-
-    def _noise_of(self, answer: Answer) -> Array:
-        """As given, or of the start's residuals, but not so small that rounding would count as noise."""
-        if self.noise is not None:
-            return self.noise
-        _, y = self.form.rows(self.recent(0), answer.omega)
-        return np.maximum(answer.noise, ROUNDING * np.sqrt(np.nanmean(y**2, axis=0)))
-
-    def _know(self, theta: Array, R: Array, d: Array, noise: Array | None = None) -> None:
-        if self.estimate is None:
-            assert noise is not None
-            self.estimate = Recursive(theta, self.reset, noise, self.tracker.forgetting, reset=self.reset)
-        self.estimate.know(np.diag(1.0 / self.reset), theta / self.reset)
-        self.estimate.absorb(R, d)
-        self.estimate.surprise = 1.0
-        self.calm = self.estimate.triangle.copy(order="F")
-
-    def _remember(self) -> None:
-        """What changes are told against."""
-        assert self.estimate is not None
-        std = self.estimate.std
-        self.settled = (
-            np.append(self.theta, self.omega),
-            np.append(std, self.settled[1][self.n :]),
-        )
-
-    def _moved(
-        self, before: Array, after: Array, std_before: Array, std_after: Array, names: Sequence[str]
-    ) -> dict[str, tuple[float, float]]:
-        """The numbers that differ for certain, and by more than δ_Θ."""
-        std = np.hypot(std_before, std_after)
-        change = np.abs(after - before)
-        large = change > np.maximum(SURE * std, self.tracker.agreement * np.abs(before))
-        return {name: (float(before[i]), float(after[i])) for i, name in enumerate(names) if large[i]}

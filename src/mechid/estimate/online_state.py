@@ -18,14 +18,17 @@ import numpy as np
 from mechid.errors import MechidError
 from mechid.estimate.beside import Request
 from mechid.estimate.online import Pending, Settling, Tracker, Tracking
+from mechid.estimate.online_known import BEYOND
+from mechid.estimate.online_parts import Aside, Held
 from mechid.estimate.recursive import Accumulated, Recursive
 from mechid.files import replacing
 
 Array = np.ndarray
 
-FORMAT = 1
-PLAIN = ("count", "mode", "puzzled", "searches", "seconds")
-ARRAYS = ("omega", "ring", "reset", "calm", "excitation", "directions")
+FORMAT = 5
+PLAIN = ("count", "puzzled", "searches", "seconds")
+RUNNING = ("surprise", "misfit", "beyond")
+ARRAYS = ("omega", "omega_covariance", "sensitivity", "ring", "reset", "calm", "excitation", "directions")
 
 
 def state(tracking: Tracking) -> dict[str, Any]:
@@ -39,11 +42,16 @@ def state(tracking: Tracking) -> dict[str, Any]:
         arrays["noise"] = tracking.noise
     if tracking.estimate is not None:
         arrays["triangle"] = tracking.estimate.triangle
-        about["surprise"], about["misfit"] = tracking.estimate.surprise, tracking.estimate.misfit
+        about |= {name: getattr(tracking.estimate, name) for name in RUNNING}
         arrays["estimate_noise"] = tracking.estimate.noise
     if tracking.newcomer is not None:
         arrays["newcomer"] = tracking.newcomer.triangle
         about["newcomer"], about["suspected"] = tracking.newcomer.rows, list(tracking.suspected)
+    aside = tracking.aside
+    about["aside"] = {name: getattr(aside, name) for name in ("outliers", "crowd", "last")}
+    about["held"] = [[held.count, held.time] for held in aside.held]
+    for i, held in enumerate(aside.held):
+        arrays[f"held_{i}_phi"], arrays[f"held_{i}_y"] = held.phi, held.y
     if tracking.settling is not None:
         settling = asdict(tracking.settling)
         for key in ("before", "last"):
@@ -86,13 +94,19 @@ def restored(tracker: Tracker, given: Mapping[str, Any]) -> Tracking:
                 np.zeros(tracking.n), reset, given["estimate_noise"], tracker.forgetting, reset=reset
             )
             estimate.triangle[:] = given["triangle"]
-            estimate.surprise, estimate.misfit = about["surprise"], about["misfit"]
+            for name in RUNNING:
+                setattr(estimate, name, about[name])
             tracking.estimate = estimate
         if "newcomer" in given:
             tracking.newcomer = Accumulated(tracking.n, given["estimate_noise"])
             tracking.newcomer.triangle = np.asfortranarray(given["newcomer"])
             tracking.newcomer.rows = about["newcomer"]
             tracking.suspected = (int(about["suspected"][0]), float(about["suspected"][1]))
+        held = [
+            Held(int(count), float(time), np.array(given[f"held_{i}_phi"]), np.array(given[f"held_{i}_y"]))
+            for i, (count, time) in enumerate(about["held"])
+        ]
+        tracking.aside = Aside(held, **about["aside"])
         tracking.settling = _settling(about.get("settling"), given)
         pending = about.get("pending")
         if pending is not None:
@@ -104,6 +118,7 @@ def restored(tracker: Tracker, given: Mapping[str, Any]) -> Tracking:
                 pending["solver"],
                 given.get("pending_start"),
                 tracker.criterion,
+                BEYOND,
             )
             tracking.pending = Pending(request, pending["called"])
             tracking.ask()

@@ -23,6 +23,7 @@ import numpy as np
 from scipy.linalg import blas, lapack
 
 from mechid.errors import MechidError
+from mechid.estimate.triangle import Triangle
 
 Array = np.ndarray
 # LAPACK's dtrtrs is threaded at any size, which costs a hundred times what the small systems here take
@@ -59,7 +60,7 @@ class Forgetting:
 
 
 class Recursive:
-    """A running estimate of n numbers. Its state is `triangle`, `surprise` and `misfit`, the rest stays."""
+    """A running estimate of n numbers. Its state is `triangle`, `surprise`, `misfit` and `beyond`."""
 
     def __init__(
         self,
@@ -89,6 +90,12 @@ class Recursive:
         """mean square of the last innovations over what is expected of them"""
         self.misfit = 1.0
         """the same over the whole memory, of quiet times: what standard deviations are scaled up by"""
+        self.beyond = np.inf
+        """squared standard deviations of an innovation above which a row is passed over in quiet times"""
+        self.passed: list[int] = []
+        """rows of the last sample that were"""
+        self.latest = 1.0
+        """mean square of the last sample's other innovations over what is expected of them"""
         self.know(np.diag(1.0 / first), start / first)
         self._inverse = 1.0 / self.noise
         self._above = np.asfortranarray(np.triu(np.ones_like(self.triangle)))
@@ -98,10 +105,16 @@ class Recursive:
     # -- a sample ------------------------------------------------------------------------------------------
 
     def update(self, phi: Array, y: Array) -> float:
-        """Takes in φ (m, n) and y (m,) and returns the surprise; rows with a NaN are missing and passed over."""
+        """Takes in φ (m, n) and y (m,) and returns the surprise; rows with a NaN are missing and passed over.
+
+        So are rows that cannot be, `beyond` what is expected: they are listed in `passed`.
+        """
         rule, row, triangle = self.forgetting, self._row, self.triangle
         n, seen, square = self.n, 0, 0.0
         quiet = self.n / (self.m * rule.memory)
+        limit = self.beyond * max(self.misfit, 1.0) if self.surprise <= rule.alarm else np.inf
+        if self.passed:
+            self.passed = []
         for j in range(self.m):
             row[:n] = phi[j]
             row[n] = y[j]
@@ -113,6 +126,9 @@ class Recursive:
                 continue
             a[n] = 0.0
             h = _dot(a, a)
+            if error * error > limit * (1.0 + h):
+                self.passed.append(j)
+                continue
             loss = min(quiet, h, rule.fastest)
             if loss > 0.0:
                 # R ← (1 − (1 − √λ) a aᵀ/h) R; aᵀ R = φ and aᵀ d = φ θ
@@ -126,7 +142,8 @@ class Recursive:
             square += error * error / (1.0 + h)
             seen += 1
         if seen:
-            self._notice(square / seen, rule)
+            self.latest = square / seen
+            self._notice(self.latest, rule)
         return self.surprise
 
     def _notice(self, square: float, rule: Forgetting) -> None:
@@ -213,6 +230,13 @@ class Accumulated:
         self.triangle, _, _, info = _absorb(0, min(n + 1, 8), self.triangle, block, overwrite_a=1)
         assert info == 0
         self.rows += len(block)
+
+    def replace(self, made: Triangle) -> None:
+        """Puts rows in units of the noise, as a triangle, in the place of what was taken in."""
+        n = self.n
+        self.triangle[:] = 0.0
+        self.triangle[: len(made.R), :n], self.triangle[: len(made.R), n] = made.R, made.d
+        self.triangle[n, n], self.rows = made.rest**0.5, made.count
 
     @property
     def square(self) -> float:

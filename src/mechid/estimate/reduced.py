@@ -25,6 +25,10 @@ _solve = blas.dtrsv  # type: ignore[attr-defined]
 
 STEPS = 50
 """of a descent at most"""
+IN_A_ROW, SHARE = 2, 0.05
+"""samples that may lie off together and still count as outliers; part of all that may"""
+SPIKE = 10.0
+"""times what 99 % of a column stay below, from which on a single sample of it is a spike"""
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +65,23 @@ class Reduced:
         picked = np.linspace(0, len(self.samples) - 1, count).astype(int)
         missing = self.missing.reshape(len(self.samples), -1)[picked].ravel()
         return replace(self, samples=self.samples[picked], missing=missing)
+
+    def without_outliers(self, omega: Array, beyond: float) -> Reduced:
+        """The same without single samples that lie `beyond` robust standard deviations off the best θ's outputs.
+
+        One that is large enough hides others and bends θ: they are looked for again until they stay the same.
+        """
+        phi, y = self.form.rows(self.samples, omega)
+        # least squares would meet a spike in φ exactly, and residuals would not show it
+        present = np.isfinite(y) & np.isfinite(phi).all(axis=-1) & ~spiking(phi)
+        kept = self
+        for _ in range(10):
+            left = np.where(present, y - np.nan_to_num(phi) @ kept.theta(omega), np.nan)
+            missing = (~present | outlying(left, beyond)).ravel()
+            if np.array_equal(missing, kept.missing):
+                break
+            kept = replace(self, missing=missing)
+        return kept
 
     def with_noise(self, omega: Array) -> Reduced:
         """The same with the noise of its residuals."""
@@ -121,6 +142,13 @@ class Reduced:
         """The best θ."""
         return self._best(_turned(*self.rows(omega)))
 
+    def sensitivity(self, omega: Array) -> Array:
+        """∂θ/∂ω (n, k) of the best θ, as far as residuals do not matter beside what is measured."""
+        n = len(self.form.names)
+        R = self.triangle(omega).R
+        # least squares: directions that the samples do not tell do not move
+        return -np.linalg.lstsq(R[:n, :n], R[:n, n:], rcond=1e-12)[0]
+
     def residual_std(self, omega: Array) -> Array:
         """Of each output at the best θ."""
         phi, y = self.form.rows(self.samples, omega)
@@ -142,6 +170,42 @@ class Reduced:
             ahead, behind = (self.form.rows(self.samples, omega + s)[0] for s in (step, -step))
             made.append((ahead - behind) / (2.0 * h))
         return np.array(made)
+
+
+def outlying(left: Array, beyond: float) -> Array:
+    """Which of the residuals (N, outputs) are single ones that lie that many robust standard deviations off.
+
+    Many in a row, or with neighbours that lie half as far off, are no outliers: there the form is wrong.
+    """
+    found = np.zeros(left.shape, bool)
+    for j, column in enumerate(np.abs(left).T):
+        there = np.flatnonzero(np.isfinite(column))
+        if not len(there):
+            continue
+        size = column[there]
+        spread = 1.4826 * float(np.median(size))
+        # where most is met exactly, what is left is rounding
+        far = np.flatnonzero(size > beyond * max(spread, 1e-12 * float(size.max())))
+        if not 0 < len(far) <= SHARE * len(there):
+            continue
+        for run in np.split(far, np.flatnonzero(np.diff(far) > 1) + 1):
+            around = size[max(run[0] - 1, 0) : run[-1] + 2]
+            if len(run) <= IN_A_ROW and np.sum(around > 0.5 * size[run].max()) <= len(run):
+                found[there[run], j] = True
+    return found
+
+
+def spiking(phi: Array) -> Array:
+    """Rows (N, outputs) of φ in which a column is a single spike, far above nearly all of its values."""
+    if not len(phi):
+        return np.zeros(phi.shape[:-1], bool)
+    size = np.abs(np.nan_to_num(phi))
+    usual = np.quantile(size, 0.99, axis=0)
+    far = (usual > 0.0) & (size > SPIKE * usual)
+    # what moves smoothly has neighbours that are as large
+    padded = np.pad(size, ((1, 1), (0, 0), (0, 0)))
+    alone = ~(np.maximum(padded[:-2], padded[2:]) > 0.5 * size)
+    return np.any(far & alone, axis=-1)
 
 
 def _turned(flat: Array, right: Array) -> Array:

@@ -61,6 +61,8 @@ class SeparableFit:
     outcome: str
     """a sentence"""
     notes: tuple[str, ...] = ()
+    outliers: int = 0
+    """rows that were left out"""
 
     @property
     def values(self) -> dict[str, float]:
@@ -106,17 +108,21 @@ def separable(
     criterion: str = "squares",
     thin: int = 800,
     evaluations: int | None = None,
+    beyond: float = np.inf,
 ) -> SeparableFit:
     """θ and ω of a form from a table of samples (N, channels); rows with NaN are missing.
 
     bounds: of each nonlinear number, (low, high), infinite ones allowed. noise: std of each output; estimated where
     it is not given. The space-wide search looks at no more than `thin` samples, the steps after it at all of them.
+    beyond: robust standard deviations of the residuals beyond which single samples are left out.
     """
     clock = time.perf_counter()
     if criterion not in CRITERIA:
         raise unknown("criterion", criterion, CRITERIA)
     if solver not in SOLVERS:
         raise unknown("solver", solver, SOLVERS)
+    if not beyond > 0.0:
+        raise MechidError(f"beyond must be a number of standard deviations above zero, not {beyond!r}.")
     low, high = checked_bounds(form, bounds)
     samples = checked_samples(form, samples)
     k = len(form.nonlinear)
@@ -126,16 +132,31 @@ def separable(
             f"The start of the nonlinear numbers is {omega.tolist()}; it must lie in their bounds."
         )
     reduced = Reduced.of(form, samples, None if noise is None else np.array(noise, float), omega)
-    count, told = 0, ""
+    reduced = _cleaned(reduced, omega, noise is not None, beyond)
+    count, told, converged = 0, "", False
     if k and solver == "mcs":
         omega, count, told = _searched(
             reduced, (low, high), omega, start is not None, criterion, thin, evaluations
         )
-    for _ in range(1 if noise is not None or len(form.outputs) == 1 else 3):
+    once = noise is not None or len(form.outputs) == 1
+    for i in range(6):
+        used = reduced.missing
         omega, steps, converged = descended(reduced, omega, low, high) if k else (omega, 0, True)
         count += steps
         reduced = reduced.with_noise(omega) if noise is None else reduced
+        reduced = _cleaned(reduced, omega, noise is not None, beyond)
+        # weights have settled, and the same samples are left out as before
+        if i >= (0 if once else 2) and np.array_equal(used, reduced.missing):
+            break
     return _result(reduced, omega, (low, high), criterion, noise is not None, count, converged, told, clock)
+
+
+def _cleaned(reduced: Reduced, omega: Array, given: bool, beyond: float) -> Reduced:
+    """Without outliers, and with the noise of what is left where none is given."""
+    if not np.isfinite(beyond):
+        return reduced
+    kept = reduced.without_outliers(omega, beyond)
+    return kept if given else kept.with_noise(omega)
 
 
 def _searched(
@@ -280,6 +301,9 @@ def _result(
     }
     square = reduced.square(omega)
     notes = []
+    phi, y = form.rows(reduced.samples, omega)
+    there = np.isfinite(y) & np.isfinite(phi).all(axis=-1)
+    outliers = int(np.count_nonzero(there.ravel() & reduced.missing))
     hidden = [name for name, p in parameters.items() if not np.isfinite(p.std)]
     if hidden:
         notes.append(f"The data do not tell {choices(hidden)}.")
@@ -290,6 +314,8 @@ def _result(
         notes.append(
             f"Residuals are {misfit:.3g} times the given noise; standard deviations are scaled up by that."
         )
+    if outliers:
+        notes.append(f"Measurements left out as outliers: {outliers}.")
     end = (
         f"Converged after {count} evaluations." if converged else f"Not converged after {count} evaluations."
     )
@@ -307,4 +333,5 @@ def _result(
         converged,
         f"{end} {told}".strip(),
         tuple(notes),
+        outliers,
     )

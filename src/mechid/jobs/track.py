@@ -24,7 +24,7 @@ from rich.text import Text
 
 from mechid.errors import MechidError
 from mechid.estimate.online import BLOCK, Tracking
-from mechid.estimate.online_parts import TRACKING, Report
+from mechid.estimate.online_parts import STARTING, Report
 from mechid.estimate.online_state import load_state, save_state, state
 from mechid.jobs.checkpoint import set_aside
 from mechid.jobs.lag import Derived, Lag
@@ -216,10 +216,13 @@ class Job:
 
     def _estimate(self, report: Report) -> dict[str, Any]:
         made: dict[str, Any] = {"kind": "estimate", "time": report.time, "mode": report.mode}
-        if report.mode == TRACKING:
-            std = dict(zip(self.tracking.form.names, map(_plain, self.tracking.std.tolist()), strict=True))
-            made |= {"error": report.error, "values": self.tracking.values, "std": std}
-        return made | {"samples": self.counts.samples, "garbage": self.counts.garbage}
+        if report.mode != STARTING:
+            made |= {"error": report.error, "values": self.tracking.values, "std": self._std()}
+        made |= {"samples": self.counts.samples, "garbage": self.counts.garbage}
+        return made | {"outliers": self.tracking.aside.outliers}
+
+    def _std(self) -> dict[str, float | None]:
+        return {name: _plain(std) for name, std in self.tracking.std.items()}
 
     def _show(self) -> None:
         what = f"{counted(self.counts.samples, 'sample')}, {counted(self.counts.garbage, 'line')} of garbage"
@@ -229,9 +232,9 @@ class Job:
         """The last line: what was read and where the numbers stand."""
         made: dict[str, Any] = {"kind": "end", "time": _plain(self.counts.last), "mode": self.tracking.mode}
         made |= {"samples": self.counts.samples, "garbage": self.counts.garbage}
-        made |= {"searches": self.tracking.searches}
-        if self.tracking.mode == TRACKING:
-            made |= {"values": self.tracking.values}
+        made |= {"outliers": self.tracking.aside.outliers, "searches": self.tracking.searches}
+        if self.tracking.mode != STARTING:
+            made |= {"values": self.tracking.values, "std": self._std()}
         self.sink.write(made, counted=False)
         self.sink.sync()
         return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from types import TracebackType
 
@@ -51,11 +52,10 @@ def picture(tracking: Tracking, what: str) -> Group:
     for column in ("name", "value", "±", "unit"):
         table.add_column(column, justify="left" if column in ("name", "unit") else "right")
     form, values = tracking.form, tracking.values
-    stds = [*tracking.std.tolist(), *([None] * tracking.k)]
     units = (*form.units, *getattr(form, "nonlinear_units", ("",) * tracking.k))
-    for (name, value), std, unit in zip(values.items(), stds, units, strict=True):
+    for (name, value), std, unit in zip(values.items(), tracking.std.values(), units, strict=True):
         known = value == value
-        told = "" if std is None or std != std else f"{std:.2g}"
+        told = f"{std:.2g}" if math.isfinite(std) else ""
         table.add_row(name, f"{value:.5g}" if known else "…", told, unit)
     lines: list[Text] = []
     for event in tracking.past:

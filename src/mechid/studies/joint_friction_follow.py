@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mechid.estimate.online import Tracker, Tracking
-from mechid.estimate.online_parts import TRACKING, Event, excited
+from mechid.estimate.online_parts import STARTING, Event, excited
 from mechid.files import replacing
 from mechid.studies.joint_friction_streams import Stream
 
@@ -28,6 +28,8 @@ class Followed:
     """numbers of the samples after which estimates are kept"""
     values: np.ndarray
     """(kept, names) nan while starting"""
+    std: np.ndarray
+    """(kept, names) as the tracker gave it then; ∞ while changing"""
     error: np.ndarray
     """(samples, outputs) measured − predicted before the sample was taken in; nan while starting"""
     events: tuple[Event, ...]
@@ -40,8 +42,14 @@ class Followed:
 
     def values_at(self, moment: float) -> dict[str, float]:
         """The last estimate before a moment (s)."""
-        i = int(np.searchsorted(self.stream.time[self.at], moment, side="left")) - 1
-        return dict(zip(self.names, self.values[i].tolist(), strict=True))
+        return dict(zip(self.names, self.values[self._before(moment)].tolist(), strict=True))
+
+    def std_at(self, moment: float) -> dict[str, float]:
+        """Its standard deviations."""
+        return dict(zip(self.names, self.std[self._before(moment)].tolist(), strict=True))
+
+    def _before(self, moment: float) -> int:
+        return int(np.searchsorted(self.stream.time[self.at], moment, side="left")) - 1
 
 
 def followed(tracker: Tracker, stream: Stream) -> Followed:
@@ -50,7 +58,7 @@ def followed(tracker: Tracker, stream: Stream) -> Followed:
     times, samples = stream.time.tolist(), stream.samples.tolist()
     # errors are looked at in this many batches of θ, apart from the time that counts
     events: list[Event] = []
-    kept, values = [], []
+    kept, values, std = [], [], []
     seconds = 0.0
     for first in range(0, len(times), EVERY):
         clock = time.process_time()
@@ -61,6 +69,7 @@ def followed(tracker: Tracker, stream: Stream) -> Followed:
         seconds += time.process_time() - clock
         kept.append(min(first + EVERY, len(times)) - 1)
         values.append(list(tracking.values.values()))
+        std.append(list(tracking.std.values()))
     at, course = np.array(kept), np.array(values)
     error = np.full((len(times), len(form.outputs)), np.nan)
     n = len(form.names)
@@ -70,7 +79,7 @@ def followed(tracker: Tracker, stream: Stream) -> Followed:
             phi, y = form.rows(stream.samples[here], course[i, n:])
             error[here] = y - phi @ course[i, :n]
     tracking.close()
-    return Followed(tracking, stream, at, course, error, tuple(events), seconds)
+    return Followed(tracking, stream, at, course, np.array(std), error, tuple(events), seconds)
 
 
 def full_rank_after(form: Any, stream: Stream, omega: np.ndarray, tolerance: float) -> float:
@@ -152,4 +161,5 @@ def started(f: Followed) -> float:
 
 
 def is_tracking(f: Followed) -> bool:
-    return f.tracking.mode == TRACKING
+    """Whether the start was over."""
+    return f.tracking.mode != STARTING

@@ -79,7 +79,7 @@ def _phases(f: Followed, ends: tuple[float, float], criterion: str) -> list[dict
     last = float(stream.time[-1])
     cuts = sorted({0.0, *(e for e in ends if e < last), last + 1e-3})
     for first, end in pairwise(cuts):
-        found = f.values_at(end)
+        found, std = f.values_at(end), f.std_at(end)
         a, b = np.searchsorted(stream.time, [first, end])
         batch = separable(f.tracking.form, stream.samples[a:b], BOUNDS, criterion=criterion).parameters
         rows = {}
@@ -87,12 +87,13 @@ def _phases(f: Followed, ends: tuple[float, float], criterion: str) -> list[dict
             truth = float(stream.truth[name][b - 1])
             rows[name] = {
                 "value": value,
-                "std": batch[name].std,
+                "std": std[name] if np.isfinite(std[name]) else None,
                 "truth": truth,
                 "start": None,
                 "unit": batch[name].unit,
                 "error": value / truth - 1.0 if truth else value,
                 "batch": batch[name].value,
+                "batch_std": batch[name].std,
             }
         made.append({"from": first, "to": min(end, last), "parameters": rows})
     return made
@@ -104,9 +105,9 @@ def _table(study: Study, phases: list[dict[str, Any]]) -> None:
             [
                 name,
                 f"{p['truth']:.5g}",
-                f"{p['value']:.5g}",
+                f"{p['value']:.5g}" + ("" if p["std"] is None else f" ± {p['std']:.2g}"),
                 f"{100.0 * p['error']:+.2f} %",
-                f"{p['batch']:.5g} ± {p['std']:.2g}",
+                f"{p['batch']:.5g} ± {p['batch_std']:.2g}",
             ]
             for name, p in phase["parameters"].items()
         ]

@@ -44,22 +44,24 @@ def whole(settings: Settings, study: Study) -> dict[str, Any]:
     tracker = Tracker(form, BOUNDS, window=8000, delay=200, beside=False, criterion=criterion, threshold=3.0)
     f = followed(tracker, stream)
     batch = separable(form, stream.samples, BOUNDS, criterion=criterion)
-    found = f.tracking.values
+    found, std = f.tracking.values, f.tracking.std
     rows, parameters = [], {}
     for name in names:
         p = batch.parameters[name]
         parameters[name] = {
             "value": found[name],
-            "std": p.std,
+            "std": std[name] if np.isfinite(std[name]) else None,
             "truth": truth[name],
             "start": None,
             "unit": p.unit,
             "error": found[name] / truth[name] - 1.0 if truth[name] else found[name],
             "batch": p.value,
+            "batch_std": p.std,
         }
         error = f"{100.0 * parameters[name]['error']:+.2f} %"
         batched = f"{p.value:.5g} ± {p.std:.2g}"
-        rows.append([name, f"{truth[name]:.5g}", f"{found[name]:.5g}", error, batched, p.unit])
+        own = f"{found[name]:.5g} ± {std[name]:.2g}" if np.isfinite(std[name]) else f"{found[name]:.5g}"
+        rows.append([name, f"{truth[name]:.5g}", own, error, batched, p.unit])
     study.table(
         f"The whole joint after {stream.time[-1]:.3g} s",
         ["", "truth", "recursive", "error", "batch", "unit"],
