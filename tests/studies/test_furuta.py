@@ -29,6 +29,7 @@ from mechid.studies.study import run_study
         ("state_error_weight=-2", "Setting state_error_weight must be ≥ 0"),
         ("optimum=best", "There is no optimum named 'best'"),
         ("seed=-1", "Setting seed must be ≥ 0"),
+        ("stepper=euler", "There is no stepper named 'euler'"),
         ("truth.J=1", "truth.J"),
     ],
 )
@@ -92,6 +93,28 @@ def test_the_swing_up_comes_near_upright():
     assert np.abs(motion.q[:, 1]).max() > 2.4
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("compliance=1e-6", "Setting compliance is one of SPOOK"),
+        ("sweep=compliance", "Setting sweep=compliance"),
+    ],
+)
+def test_numbers_of_spook_are_none_of_the_variational_integrator(change, words, tmp_path):
+    with pytest.raises(MechidError) as told:
+        run_study("furuta", quick=True, changes=["stepper=variational", change], as_json=False, out=tmp_path)
+    assert words in str(told.value)
+
+
+@pytest.mark.slow
+def test_the_variational_integrator_finds_the_truth_at_a_coarse_step(tmp_path, capsys):
+    changes = ["stepper=variational", "friction=dry", "seed=2"]
+    result = run_study("furuta", quick=True, changes=changes, as_json=True, out=tmp_path)
+    capsys.readouterr()
+    for name, p in result["parameters"].items():
+        assert abs(p["value"] - p["truth"]) < 3.0 * p["std"], name
+
+
 @pytest.mark.slow
 def test_quick_finds_the_shadow_parameters(tmp_path, capsys):
     result = run_study("furuta", quick=True, changes=[], as_json=True, out=tmp_path)
@@ -132,5 +155,10 @@ def test_thirteen_parameters_settle_within_six_iterations(tmp_path, capsys):
         # which is known if the yaw is
         assert set(fit["if_known"]["given"]) == {"tilt_z"}
         assert fit["if_known"]["told"]["tilt_x"]["std"] < 1e-3
+    # where SPOOK finds its own parameters at this step, the variational integrator finds the true ones
+    off = {name: fit["std_off"] for name, fit in result["scenarios"]["steppers"].items()}
+    assert abs(off["spook"]["J_Byy"]) > 10
+    assert {"J_Azz", "J_Byy", "J_Bzz", "mu1", "K"} <= set(off["variational"])
+    assert max(abs(x) for k, x in off["variational"].items() if not k.startswith("tilt")) < 3
     # a pulse is simulated from its input alone
     assert max(result["scenarios"]["simulation"]["pulse"]["100"]) < 0.1

@@ -40,6 +40,7 @@ def test_coulomb_friction_takes_its_energy_and_holds_the_rod():
     [
         ("data=made", "There is no data named 'made'."),
         ("friction=wet", "There is no friction named 'wet'."),
+        ("stepper=euler", "There is no stepper named 'euler'."),
         ("law=soft", "There is no law named 'soft'."),
         ("dt=0", "Setting dt must be positive and finite, not 0."),
         ("truth.b=-1", "Setting truth.b must be ≥ 0 and finite, not -1."),
@@ -72,6 +73,12 @@ def test_each_model_explains_more_than_the_plainer_one(tmp_path, capsys):
         assert errors == sorted(errors, reverse=True)
     for release in (result, *result["releases"]["stribeck"]):
         assert abs(release["parameters"]["J"]["value"] / TRUTH["J"] - 1) < 0.05
+    # the step of SPOOK shows in J, that of the variational integrator does not
+    off = {name: fit["std_off"] for name, fit in result["steppers"].items()}
+    assert abs(off["spook"]["J"]) > 5
+    assert max(map(abs, off["variational"].values())) < 3
+    zeta = [r["parameters"]["zeta"] for r in result["releases"]["stribeck"]]
+    assert not any(z["identifiable"] for z in zeta if "at bound" in z["flags"])
     assert set(pendulum.PAPER["table3"]) == set(result["table3"])
     assert (tmp_path / "stribeck.png").stat().st_size > 10_000
 

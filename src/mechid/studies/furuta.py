@@ -1,4 +1,4 @@
-"""`furuta`: a Furuta pendulum by joint state and parameter estimation with SPOOK (Marklund et al., Section 4).
+"""`furuta`: a Furuta pendulum by joint state and parameter estimation (Marklund et al., Section 4).
 
 synthetic  data of Appendix G.3, made at 1e-4 s: J_Azz, J_Byy and friction from Table 1's starts, and how they
            depend on step, compliance and state error weight (Figs. 4, 6, 7)
@@ -10,7 +10,8 @@ real       (data=real) logs of a Quanser QUBE: the same parameters, delay and ca
 κ is given as in the paper, for residuals in rad. The state errors are the impulses that lead from velocity to
 velocity (the paper's Δp_v; positions follow velocities exactly). The parameters are the joint optimum of states and
 parameters as in the paper, or the likeliest ones with states integrated out (optimum=likeliest). Dry friction is
-bounded by the joint's load at a radius of 1 m (F.4).
+bounded by the joint's load at a radius of 1 m (F.4). Made data are fitted by SPOOK as in the paper, which is of
+first order and finds parameters of its own; or by the variational integrator, which finds the true ones.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ ABOUT = {
     "compliance": "of joints in the fit, m/N and rad/(N·m)",
     "relaxation_time": "of joints, s",
     "dt": "step of the fit, s; 0: 0.01, real: 0.004",
-    "stepper": "real: variational, spook; default: variational, spook where compliance or relaxation_time is set",
+    "stepper": "of the fit: spook, variational; default: spook, for real data only where one of its numbers is set",
     "log_time": "real: seconds of each log that are used; 0: all",
     "logs": "real: how many of each kind of motion are fitted",
     "held": "real: how many others of each kind are held out; 0: all",
@@ -107,8 +108,7 @@ def run(settings: Settings, study: Study) -> None:
     if data == "real":
         furuta_real.run(_real(settings), study)
     else:
-        if settings["stepper"] == "variational":
-            raise MechidError("Made data are fitted by SPOOK: stepper=variational goes with data=real only.")
+        settings = _made(settings)
         for name in PARTS if part == "all" else (part,):
             wanted = settings["friction"]
             usual = "viscous" if name == "synthetic" else "dry"
@@ -116,6 +116,21 @@ def run(settings: Settings, study: Study) -> None:
     told = ("parameters", "iterations", "cost", "seconds", "outcome", "validation")
     first = study.result[next(n for n in (*PARTS, "real") if n in study.result)]
     study.result |= {k: first[k] for k in told if k in first}
+
+
+def _made(settings: Settings) -> Settings:
+    """Settings of made data."""
+    if settings["stepper"] == "default":
+        return settings | {"stepper": "spook"}
+    if settings["stepper"] == "variational":
+        if settings["compliance"] != SETTINGS["compliance"]:
+            raise MechidError("Setting compliance is one of SPOOK: use stepper=spook, or leave it out.")
+        if settings["sweep"] == "compliance":
+            raise MechidError(
+                "Setting sweep=compliance is over a number of SPOOK: use stepper=spook, or one of "
+                f"{', '.join(s for s in SWEEPS if s != 'compliance')}."
+            )
+    return settings
 
 
 def _real(settings: Settings) -> Settings:
