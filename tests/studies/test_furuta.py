@@ -97,13 +97,38 @@ def test_the_swing_up_comes_near_upright():
     ("change", "words"),
     [
         ("compliance=1e-6", "Setting compliance is one of SPOOK"),
-        ("sweep=compliance", "Setting sweep=compliance"),
+        ("sweep=compliance", "Setting sweep is over a number"),
     ],
 )
 def test_numbers_of_spook_are_none_of_the_variational_integrator(change, words, tmp_path):
     with pytest.raises(MechidError) as told:
         run_study("furuta", quick=True, changes=["stepper=variational", change], as_json=False, out=tmp_path)
     assert words in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("truth.mu1=5", "Setting truth.mu1 is not used with this friction: use friction=dry"),
+        ("truth.S2=1", "Setting truth.S2 is not used with this friction: use friction=stribeck"),
+        ("truth.tilt_x=0.3", "Setting truth.tilt_x is for the scenarios"),
+        ("truth.K=1", "Setting truth.K is for the scenarios"),
+        ("logs=2", "Setting logs is of logs: use data=real"),
+        ("truth_dt=0.05", "Setting truth_dt must be the data's sampling, 0.001 s"),
+        ("truth_dt=0.0003", "Setting truth_dt must be the data's sampling, 0.001 s"),
+        ("dt=0.0314", "Setting dt must be a whole number of samples of the data"),
+        ("dt=0.0005", "Setting dt must be a whole number of samples of the data"),
+    ],
+)
+def test_settings_that_change_nothing_are_told(change, words, tmp_path):
+    with pytest.raises(MechidError) as told:
+        run_study("furuta", quick=True, changes=[change], as_json=False, out=tmp_path)
+    assert words in str(told.value)
+
+
+def test_steps_are_for_the_released_pendulum(tmp_path):
+    with pytest.raises(MechidError, match="Setting sweep is over dt"):
+        run_study("furuta", quick=True, changes=["part=scenarios", "sweep=dt"], as_json=False, out=tmp_path)
 
 
 @pytest.mark.slow

@@ -44,6 +44,8 @@ from mechid.studies.joint_fits import held, tell, validated
 from mechid.studies.shadows import STEPPERS, words
 from mechid.studies.study import Settings, Study
 
+SAMPLED = 1e-3
+"""s, of the data"""
 RELEASES = {"release": pi - 0.03, "release held out": pi - 0.4}
 """first θ2, rad, at rest; the second is not fitted"""
 
@@ -51,6 +53,7 @@ RELEASES = {"release": pi - 0.03, "release held out": pi - 0.4}
 def run(settings: Settings, study: Study) -> None:
     friction = str(settings["friction"])
     dt = positive(settings, "dt")
+    _refuse_times_between_samples(settings)
     truth = level(true_values(settings))
     mechanism = furuta(truth, friction)
     study.say(
@@ -79,6 +82,24 @@ def run(settings: Settings, study: Study) -> None:
         told[f"sweep_{sweep}"] = SWEPT[sweep](settings, study, mechanism, motions, free)
 
 
+def _refuse_times_between_samples(settings: Settings) -> None:
+    """The fit's steps must be whole samples, samples whole steps of the data."""
+    dt, fine = positive(settings, "dt"), positive(settings, "truth_dt")
+    if not _whole(dt / SAMPLED):
+        raise MechidError(
+            f"Setting dt must be a whole number of samples of the data, of {SAMPLED:g} s each, not {dt:g}."
+        )
+    if not _whole(SAMPLED / fine):
+        raise MechidError(
+            f"Setting truth_dt must be the data's sampling, {SAMPLED:g} s, or that divided by a whole number, "
+            f"not {fine:g}."
+        )
+
+
+def _whole(ratio: float) -> bool:
+    return round(ratio) >= 1 and abs(ratio - round(ratio)) < 1e-6 * ratio
+
+
 def level(values: dict[str, float]) -> dict[str, float]:
     """The same on a level stand, as the paper's data are made."""
     return values | {k: 0.0 for k in TRUTH if k.startswith("tilt")}
@@ -86,7 +107,7 @@ def level(values: dict[str, float]) -> dict[str, float]:
 
 def _motion(settings: Settings, mechanism: Mechanism, angle: float) -> Any:
     stepper = spook(settings, positive(settings, "truth_dt"), positive(settings, "truth_compliance"))
-    return moved(mechanism, stepper, positive(settings, "time"), 1e-3, {"swing": angle})
+    return moved(mechanism, stepper, positive(settings, "time"), SAMPLED, {"swing": angle})
 
 
 def _experiments(
@@ -95,9 +116,7 @@ def _experiments(
     """Each motion seen at every step, with noise of its own."""
     made = {}
     for i, (name, motion) in enumerate(motions.items()):
-        every = round(dt / float(motion.t[1] - motion.t[0]))
-        if every < 1:
-            raise MechidError(f"Setting dt must be at least 0.001 s, the data's sampling, not {dt:g}.")
+        every = round(dt / SAMPLED)
         rng = np.random.default_rng([int(settings["seed"]), i])
         noise = positive(settings, "noise")
         angles = motion.q[::every] + noise * rng.normal(size=motion.q.shape)[::every]

@@ -36,9 +36,10 @@ from mechid.report.fit import digits
 from mechid.studies import pendulum_driven
 from mechid.studies.identification import chosen
 from mechid.studies.joint_fits import numbers
-from mechid.studies.pendulum_models import ENCODER, FRICTIONS, LAWS, STARTS, released, swung
+from mechid.studies.pendulum_models import ENCODER, FINE, FRICTIONS, LAWS, SAMPLED, STARTS, released, swung
 from mechid.studies.shadows import STEPPERS, tell_steppers, words
 from mechid.studies.study import Settings, Study
+from mechid.studies.unused import alike, refuse_unused
 
 SETTINGS: Settings = {
     "data": "synthetic",
@@ -64,9 +65,9 @@ ABOUT = {
     "friction": f"all, or one of {', '.join(FRICTIONS)}",
     "law": "of dry friction: smooth (by 0.05 rad/s), level (it sticks), load (the paper's); default: load "
     "for releases, level for the driven pendulum",
-    "releases": "how many, ≥ 2 (synthetic)",
+    "releases": "how many, 2 to 100 (synthetic)",
     "time": "length of a release, s (synthetic)",
-    "dt": "step, s",
+    "dt": "step, s; a whole number of samples of 1 ms (synthetic)",
     "stepper": "of the fit (synthetic): spook, as in the paper, or variational, which is of second order",
     "compliance": "of the hinge, m/N and rad/(N·m) (synthetic)",
     "state_error_weight": "κ where residuals are in rad; 0: the paper's 100 (synthetic), the torques' noise (real)",
@@ -80,9 +81,13 @@ ABOUT = {
     "delay": "by which torques act later than logged, s (real)",
 }
 QUICK: Settings = {"releases": 2, "time": 6.0}
+MOST = 100
+"""releases"""
 KAPPA = 100.0
 ITERATIONS = 20
 """at most, as in the paper"""
+SAMPLING = FINE * SAMPLED
+"""s"""
 DAMPING = 0.02
 """s, of the hinge"""
 
@@ -111,13 +116,18 @@ def run(settings: Settings, study: Study) -> None:
     for key in ("dt", "time", "compliance"):
         if not 0.0 < float(settings[key]) < np.inf:
             raise MechidError(f"Setting {key} must be positive and finite, not {settings[key]:g}.")
-    for key in ("state_error_weight", "noise", *(k for k in settings if k.startswith("truth."))):
+    for key in ("state_error_weight", "noise", "delay", *(k for k in settings if k.startswith("truth."))):
         if not 0.0 <= float(settings[key]) < np.inf:
             raise MechidError(f"Setting {key} must be ≥ 0 and finite, not {settings[key]:g}.")
     if int(settings["releases"]) < 2:
         raise MechidError(
             f"Setting releases must be ≥ 2, one to fit and one to explain, not {settings['releases']}."
         )
+    if int(settings["releases"]) > MOST:
+        raise MechidError(f"Setting releases must be ≤ {MOST}, not {settings['releases']}.")
+    if int(settings["seed"]) < 0:
+        raise MechidError(f"Setting seed must be ≥ 0, not {settings['seed']}.")
+    _refuse_unused(settings)
     study.result["paper"] = PAPER
     if settings["law"] == "default":
         settings = settings | {"law": laws[-1]}
@@ -125,6 +135,29 @@ def run(settings: Settings, study: Study) -> None:
         pendulum_driven.run(settings, study)
     else:
         _synthetic(settings, study)
+
+
+def _refuse_unused(settings: Settings) -> None:
+    """Refuse settings that the chosen data have no use for, and times between samples."""
+    if settings["data"] == "real":
+        made = ("releases", "time", "noise", "seed", *(k for k in SETTINGS if k.startswith("truth.")))
+        unused = alike(made, "is what releases are made with: leave it out with data=real")
+        unused |= alike(("compliance", "stepper"), "is of data=synthetic: leave it out with data=real")
+    else:
+        unused = {"delay": "is of data=real: leave it out with data=synthetic"}
+        if settings["stepper"] == "variational":
+            unused["compliance"] = "is one of SPOOK: use stepper=spook, or leave it out"
+        samples = float(settings["dt"]) / SAMPLING
+        if abs(samples - round(samples)) > 1e-6 * samples or round(samples) < 1:
+            raise MechidError(
+                f"Setting dt must be a whole number of samples of the releases, of {SAMPLING:g} s each, "
+                f"not {settings['dt']:g}."
+            )
+        if float(settings["time"]) < 2.0 * float(settings["dt"]):
+            raise MechidError(f"Setting time must be two steps at least, not {settings['time']:g}.")
+    if settings["friction"] == "viscous":
+        unused["law"] = "is of dry friction: leave it out with friction=viscous"
+    refuse_unused(settings, SETTINGS, QUICK, unused)
 
 
 @dataclass(frozen=True)
@@ -176,8 +209,8 @@ def recorded(settings: Settings) -> tuple[list[Log], float]:
     angles = swung(first, truth, float(settings["time"]))
     noise = float(settings["noise"])
     seen = ENCODER * np.round((angles + noise * rng.normal(size=angles.shape)) / ENCODER)
-    every = max(1, round(dt / 1e-3))
-    t = 1e-3 * np.arange(len(angles))[::every]
+    every = round(dt / SAMPLING)
+    t = SAMPLING * np.arange(len(angles))[::every]
     logs = [Log(f"release {i}", {"angle": Channel(t, seen[::every, i], "rad")}, ()) for i in range(count)]
     return logs, float(np.hypot(noise, ENCODER / 12**0.5))
 
