@@ -77,9 +77,11 @@ def run(settings: Settings, study: Study) -> None:
     names = (*SHOWING, *names_of("viscous"))
     # the joint optimum of states and parameters, which is found sooner, is near enough to begin with
     near = fitted(setup, names, "viscous", NOMINAL, marginal=False)
-    plain = fitted(setup, names, "viscous", near.values)
+    compared = settings["compare"] != "none"
+    # what dry friction begins from need not be the likeliest where no other model is compared with it
+    plain = near if friction != "viscous" and not compared else fitted(setup, names, "viscous", near.values)
     tried: list[dict[str, Any]] = []
-    if settings["compare"] != "none":
+    if compared:
         if not settings["state_error_weight"]:
             setup, plain = likeliest_errors(setup, study, plain)
         tried = _models(setup, plain)
