@@ -180,6 +180,7 @@ def test_thirteen_parameters_settle_within_six_iterations(tmp_path, capsys):
         # which is known if the yaw is
         assert set(fit["if_known"]["given"]) == {"tilt_z"}
         assert fit["if_known"]["told"]["tilt_x"]["std"] < 1e-3
+        assert fit["parameters"]["tilt_x"]["std_if_known"] < 1e-3
     # where SPOOK finds its own parameters at this step, the variational integrator finds the true ones
     off = {name: fit["std_off"] for name, fit in result["scenarios"]["steppers"].items()}
     assert abs(off["spook"]["J_Byy"]) > 10

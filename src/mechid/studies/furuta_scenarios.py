@@ -178,6 +178,10 @@ def run(settings: Settings, study: Study) -> None:
         }
         for name, fit in fits.items()
     }
+    for each in told.values():
+        known = (each["if_known"] or {"told": {}})["told"]
+        for name, p in each["parameters"].items():
+            p["std_if_known"] = known[name]["std"] if name in known else None
     shadow = _shadow(settings, study, free[SHADOWS], logs, real)
     shown = simulated(settings, study, free, logs, fits)
     for name, fit in fits.items():
