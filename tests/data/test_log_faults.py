@@ -112,7 +112,8 @@ def test_a_value_that_is_held_for_long_is_found():
 @pytest.mark.parametrize("std", [1e-3, 0.05])
 def test_noise_is_what_changes_from_sample_to_sample(std):
     assert noise(channel(sensed(SWING, std))) == pytest.approx(std, rel=0.15)
-    assert noise(channel(SWING)) < 1e-4
+    assert noise(channel(SWING)) < 2e-3
+    assert noise(channel(sensed(SWING, step=0.02))) == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.2])

@@ -193,10 +193,12 @@ def dropouts(channel: Channel) -> tuple[Stuck, ...]:
 
 
 def noise(channel: Channel) -> float:
-    """std of what changes from sample to sample and is no motion, by third differences; 0 where there are few."""
+    """What changes from sample to sample and is no motion, at least a step of the sensor; 0 for few samples."""
     _, x = _there(channel)
+    if len(x) <= 2 * HELD:
+        return 0.0
     # third differences of white noise of std 1 have a std of √20
-    return float(np.median(np.abs(np.diff(x, 3)))) / (0.6745 * np.sqrt(20.0)) if len(x) > 2 * HELD else 0.0
+    return max(float(np.median(np.abs(np.diff(x, 3)))) / (0.6745 * np.sqrt(20.0)), _resolution(x))
 
 
 def clipped(channel: Channel) -> tuple[Clipped, ...]:

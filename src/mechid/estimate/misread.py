@@ -78,13 +78,14 @@ class Tried(NamedTuple):
 
 def unexplained(compared: Sequence[Compared]) -> list[Compared]:
     """Channels that move and of whose motion the fit leaves much."""
-    return [c for c in compared if 0.0 < UNEXPLAINED * _spread(c.measured) < c.rms and not _is_noise(c)]
+    return [c for c in compared if 0.0 < _allowed(c) < c.rms]
 
 
-def _is_noise(c: Compared) -> bool:
-    """Whether residuals are what any channel shows that is at rest."""
-    there = np.isfinite(c.measured)
-    return c.rms <= NOISE * faults.noise(Channel(c.time[there], c.measured[there]))
+def _allowed(c: Compared) -> float:
+    """Residuals that are no cause for a word: a part of the spread, or what it shows at rest; 0 without motion."""
+    there, spread = np.isfinite(c.measured), _spread(c.measured)
+    noise = faults.noise(Channel(c.time[there], c.measured[there])) if spread else 0.0
+    return max(UNEXPLAINED * spread, NOISE * noise)
 
 
 def misread(
@@ -109,12 +110,15 @@ def _read_otherwise(
     """A sentence on readings that explain far more; none where there are none."""
     problem = replace(problem, memory={})
     reached = Tried(_AS_IT_IS, y, *_judged(problem, problem.evaluate(y)))
+    allowed = {(c.experiment, c.channel): _allowed(c) for c in compared}
+    if not simulated and np.isfinite(reached.cost) and not _bad(reached.rms, allowed):
+        # what was found explains the log without states that follow it
+        return ()
     if not simulated or not np.isfinite(reached.cost):
         found = _fitted(problem, _AS_IT_IS, [y, problem.start])
         reached = reached if found is None else found
     before = {(c.experiment, c.channel): c.rms for c in compared} if simulated else reached.rms
-    spread = {(c.experiment, c.channel): _spread(c.measured) for c in compared}
-    bad = [k for k, rms in before.items() if 0.0 < UNEXPLAINED * spread[k] < rms]
+    bad = _bad(before, allowed)
     if not bad:
         return ()
     promised = []
@@ -134,6 +138,11 @@ def _read_otherwise(
                 good.append(found)
                 break
     return _sentence(good, before, bad, problem, "" if simulated else " in a simulation")
+
+
+def _bad(rms: dict[tuple[str, str], float], allowed: dict[tuple[str, str], float]) -> list[tuple[str, str]]:
+    """Channels of which more is left than is allowed."""
+    return [k for k, left in rms.items() if 0.0 < allowed[k] < left]
 
 
 _AS_IT_IS = Reading("", "", 1.0, 0.0, False)
