@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mechid import read_log
-from mechid.data.faults import clear_spikes, clipped, long_gaps, stuck
+from mechid.data.faults import clear_spikes, clipped, dropouts, long_gaps, longest_hold, noise, stuck
 from mechid.data.log import Channel
 from mechid.reference import reference_folder
 
@@ -14,7 +14,7 @@ T = 0.01 * np.arange(400)
 SWING = 0.8 * np.sin(2.3 * T) * np.exp(-0.1 * T) + 0.3 * np.sin(5.1 * T)
 PUSH = 2.0 * np.sin(3.0 * T)
 ENCODER = 2.0 * np.pi / 4096
-FAULTS = (long_gaps, clear_spikes, stuck, clipped)
+FAULTS = (long_gaps, clear_spikes, stuck, dropouts, clipped)
 
 
 def sensed(x: np.ndarray, noise: float = 0.0, step: float = 0.0) -> np.ndarray:
@@ -83,6 +83,37 @@ def test_a_channel_that_drops_to_nothing_is_stuck():
     x[60:90] = 0.0
     (found,) = stuck(channel(x))
     assert (found.value, found.start, found.end) == (0.0, pytest.approx(0.6), pytest.approx(0.89))
+
+
+@every_sensor
+@pytest.mark.parametrize("count", [4, 8])
+def test_a_brief_dropout_is_found(noise, step, count):
+    x = sensed(SWING + 1.5, noise, step)
+    x[170 : 170 + count] = 0.0
+    (found,) = dropouts(channel(x))
+    assert (found.value, found.start, found.end) == (
+        0.0,
+        pytest.approx(1.7),
+        pytest.approx(1.69 + 0.01 * count),
+    )
+    assert not stuck(channel(x))
+
+
+def test_a_value_that_is_held_for_long_is_found():
+    x = PUSH.copy()
+    x[100:180] = x[100]
+    held = longest_hold(channel(x))
+    assert held is not None
+    assert (held.value, held.start, held.end) == (x[100], pytest.approx(1.0), pytest.approx(1.79))
+    assert longest_hold(channel(PUSH)) is None
+    assert longest_hold(channel(np.sign(PUSH))) is None
+
+
+@pytest.mark.parametrize("std", [1e-3, 0.05])
+def test_noise_is_what_changes_from_sample_to_sample(std):
+    assert noise(channel(sensed(SWING, std))) == pytest.approx(std, rel=0.15)
+    assert noise(channel(SWING)) < 2e-3
+    assert noise(channel(sensed(SWING, step=0.02))) == pytest.approx(0.02)
 
 
 @pytest.mark.parametrize("noise", [0.0, 0.2])

@@ -12,6 +12,7 @@ from mechid.data.log import log_of
 from mechid.dynamics.sensors import joint_position, joint_velocity
 from mechid.estimate.experiment import Experiment, Measured, Start
 from mechid.estimate.fit import Compared
+from mechid.estimate.misread import unexplained
 from mechid.estimate.simulation_error import simulation_error
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
 from mechid.estimate.suspicion import before, outliers
@@ -127,6 +128,22 @@ def test_a_sensor_that_never_moves_beside_one_that_does_is_told(swing):
     assert note.startswith(
         "Channel 'q' of experiment 'swing' shows one value throughout, 0.3 rad, while 'qd' moves"
     )
+
+
+def test_a_sensor_that_drops_out_is_told(swing):
+    (note,) = told(experiment(broken(swing[0] + 1.0, slice(130, 138), 0.0)))
+    assert note.startswith("Channel 'q' of experiment 'swing' drops to 0 rad from 1.3 to 1.37 s")
+    assert "Log.without('q', 1.3, 1.37)" in note
+
+
+def test_an_input_that_stands_is_told(swing):
+    (note,) = told(experiment(swing[0], broken(TORQUE, slice(150, 180), TORQUE[150])))
+    assert note.startswith("Channel 'tau' of experiment 'swing' stands at ")
+    assert " from 1.5 to 1.79 s" in note
+    assert "'q' goes on" in note
+    # a square wave stands too, and so does what was switched off
+    assert not told(experiment(swing[0], np.where(TORQUE > 0, 0.7, -0.4)))
+    assert not told(experiment(swing[0], broken(TORQUE, slice(110, 241), 0.0)))
 
 
 def test_an_input_that_saturates_is_told(swing):
@@ -245,9 +262,74 @@ def test_of_two_channels_the_swapped_one_is_told(swing):
 
 @pytest.mark.slow
 def test_a_model_that_is_wrong_is_no_swapped_sign(swing):
-    """Twice the motion: nothing that another sign would explain."""
+    """Twice the motion: nothing that another sign would explain, and what is left is told."""
     fit = simulation_error(PENDULUM, STEPPER, experiment(2.0 * swing[0]), FREE)
     assert not [n for n in fit.notes if "explained far better" in n]
+
+
+@pytest.mark.slow
+def test_what_no_reading_explains_is_told_with_its_size(swing):
+    """A torque that was not logged: the sentence's numbers are those of the residuals; silence where it was."""
+    fit = simulation_error(PENDULUM, STEPPER, experiment(swing[0], np.zeros(N + 1), std=None), FREE)
+    (note,) = [n for n in fit.notes if "unexplained" in n]
+    rms, spread = fit.channels[0].rms, float(np.std(swing[0]))
+    assert note.startswith(
+        f"The fit leaves {100 * rms / spread:.0f} % of 'q' of experiment 'swing' unexplained"
+    )
+    assert f"(residuals of {rms:.3g} of a spread of {spread:.3g} rad)" in note
+    assert note.endswith("the input 'tau' is constant throughout; was nothing else put in?")
+    sound = simulation_error(PENDULUM, STEPPER, experiment(swing[0], std=None), FREE)
+    assert not [n for n in sound.notes if "unexplained" in n]
+
+
+def whirl(change: Any) -> Any:
+    """A fit of two damped joints to a motion of theirs, of which something was changed."""
+    model = mechanisms.furuta(damping_arm=0.01, damping_pendulum=0.002)
+    steps = 400
+    t = H * np.arange(steps + 1)
+    push = 0.03 * np.sin(5.0 * t) + 0.015 * np.sin(1.7 * t)
+    moved = simulate(model, STEPPER, steps, q={"swing": 1.0}, inputs=push[:-1, None])
+    angles = np.asarray(moved.q) + 1e-3 * np.random.default_rng(5).normal(size=moved.q.shape)
+    angles = change(angles)
+    log = log_of(
+        t, {"q1": angles[:, 0], "q2": angles[:, 1], "u": push}, units={"q1": "rad", "q2": "rad"}, name="whirl"
+    )
+    e = Experiment(
+        log,
+        [Measured(joint_position(model, "turn", "swing"), ("q1", "q2"))],
+        inputs={"turn.torque": "u"},
+        start=Start(q={"turn": angles[0, 0], "swing": angles[0, 1]}, q_std=0.01),
+    )
+    free = Parameters(model).free("turn.damping", start=0.02, bounds=(0.0, 1.0))
+    free = free.free("swing.damping", start=0.004, bounds=(0.0, 1.0)).free("pendulum.inertia.xx", start=5e-3)
+    return simulation_error(model, STEPPER, e, free)
+
+
+def readings(fit: Any) -> list[str]:
+    return [n for n in fit.notes if "unexplained" in n or "explained far better" in n]
+
+
+@pytest.mark.slow
+def test_channels_in_each_others_place_are_told():
+    assert readings(whirl(lambda q: q)) == []
+    (note,) = readings(whirl(lambda q: q[:, ::-1]))
+    assert "with channels 'q1' and 'q2' in each other's place: its residual would fall from" in note
+
+
+@pytest.mark.slow
+def test_an_angle_with_an_offset_is_told():
+    (note,) = readings(whirl(lambda q: q + np.array([0.0, 0.2])))
+    added = float(note.split(" rad added to channel 'q2'")[0].split()[-1].replace("−", "-"))
+    assert added == pytest.approx(-0.2, abs=0.03)
+
+
+def test_a_resting_sensor_is_not_unexplained():
+    """Its residuals are all that it shows."""
+    noise = STD * np.random.default_rng(3).normal(size=N + 1)
+    at_rest = Compared("swing", "q", T, 0.3 + noise, noise, STD, True)
+    moving = Compared("swing", "q", T, np.sin(T), 0.3 * np.cos(20 * T), STD, True)
+    assert unexplained([at_rest]) == []
+    assert unexplained([moving]) == [moving]
 
 
 # A real machine

@@ -196,7 +196,7 @@ MISTAKES = [
         "[log]\nx=1",
         10,
         "There is no key of [log] named 'x'. Valid: file, measured, inputs, start, span, hold, time, "
-        "rate, units, columns, filter, feedback, … (19 in all).",
+        "rate, units, columns, filter, feedback, … (20 in all).",
     ),
     (10, 'file = "runn.csv"', 10, "There is no file 'runn.csv'."),
     (10, 'file = ["run.csv"]', 10, "'file' must be a text, not ['run.csv']."),
@@ -639,6 +639,22 @@ def test_channels_that_are_mended(folder):
         experiment.log["q"].values, plain.despiked("q", threshold=4.0, window=5)["q"].values
     )
     assert np.isnan(experiment.log["q"].values).sum() >= 5
+
+
+def test_gaps_that_are_filled(folder):
+    """A short gap lies on the straight line between its neighbours, a longer one stays."""
+    text = STUDY.replace(
+        'file = "run.csv"', 'file = "run.csv"\nwithout = {q = [[0.05, 0.06], [0.1, 0.2]]}\nfill = {q = 0.05}'
+    )
+    (folder / "study.toml").write_text(text)
+    (experiment,) = read_study(folder / "study.toml").experiments
+    plain, found = read_log(folder / "run.csv")["q"], experiment.log["q"]
+    short, long = ((plain.time >= a) & (plain.time <= b) for a, b in ((0.05, 0.06), (0.1, 0.2)))
+    known = ~(short | long)
+    line = np.interp(plain.time, plain.time[known], plain.values[known])
+    assert short.any()
+    np.testing.assert_allclose(found.values[short], line[short])
+    np.testing.assert_array_equal(np.isnan(found.values), long)
 
 
 def test_everything_that_a_study_can_say(folder):

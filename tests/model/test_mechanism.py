@@ -315,6 +315,15 @@ BAD_ELEMENTS: dict[str, Case] = {
         lambda: pendulum().dry_friction("hinge", load_coefficient=np.nan),
         ("The load_coefficient of dry friction on 'hinge'", "finite"),
     ),
+    "a load that a floating joint does not carry": (
+        lambda: (
+            Mechanism("ball")
+            .body("ball", mass=1.0, inertia=(0.1, 0.1, 0.1))
+            .floating("free", "world", "ball")
+            .dry_friction("free.x", load_coefficient=0.2)
+        ),
+        ("The load_coefficient of dry friction on 'free.x' is 0.2", "'free' is floating", "leave it at 0"),
+    ),
     "dry friction at rest only": (
         lambda: pendulum().dry_friction("hinge", stribeck_velocity=0),
         ("The stribeck_velocity of dry friction on 'hinge' must be > 0, not 0.",),

@@ -29,6 +29,7 @@ from mechid.studies.study import run_study
         ("state_error_weight=-2", "Setting state_error_weight must be ≥ 0"),
         ("optimum=best", "There is no optimum named 'best'"),
         ("seed=-1", "Setting seed must be ≥ 0"),
+        ("stepper=euler", "There is no stepper named 'euler'"),
         ("truth.J=1", "truth.J"),
     ],
 )
@@ -92,6 +93,53 @@ def test_the_swing_up_comes_near_upright():
     assert np.abs(motion.q[:, 1]).max() > 2.4
 
 
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("compliance=1e-6", "Setting compliance is one of SPOOK"),
+        ("sweep=compliance", "Setting sweep is over a number"),
+    ],
+)
+def test_numbers_of_spook_are_none_of_the_variational_integrator(change, words, tmp_path):
+    with pytest.raises(MechidError) as told:
+        run_study("furuta", quick=True, changes=["stepper=variational", change], as_json=False, out=tmp_path)
+    assert words in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("truth.mu1=5", "Setting truth.mu1 is not used with this friction: use friction=dry"),
+        ("truth.S2=1", "Setting truth.S2 is not used with this friction: use friction=stribeck"),
+        ("truth.tilt_x=0.3", "Setting truth.tilt_x is for the scenarios"),
+        ("truth.K=1", "Setting truth.K is for the scenarios"),
+        ("logs=2", "Setting logs is of logs: use data=real"),
+        ("truth_dt=0.05", "Setting truth_dt must be the data's sampling, 0.001 s"),
+        ("truth_dt=0.0003", "Setting truth_dt must be the data's sampling, 0.001 s"),
+        ("dt=0.0314", "Setting dt must be a whole number of samples of the data"),
+        ("dt=0.0005", "Setting dt must be a whole number of samples of the data"),
+    ],
+)
+def test_settings_that_change_nothing_are_told(change, words, tmp_path):
+    with pytest.raises(MechidError) as told:
+        run_study("furuta", quick=True, changes=[change], as_json=False, out=tmp_path)
+    assert words in str(told.value)
+
+
+def test_steps_are_for_the_released_pendulum(tmp_path):
+    with pytest.raises(MechidError, match="Setting sweep is over dt"):
+        run_study("furuta", quick=True, changes=["part=scenarios", "sweep=dt"], as_json=False, out=tmp_path)
+
+
+@pytest.mark.slow
+def test_the_variational_integrator_finds_the_truth_at_a_coarse_step(tmp_path, capsys):
+    changes = ["stepper=variational", "friction=dry", "seed=2"]
+    result = run_study("furuta", quick=True, changes=changes, as_json=True, out=tmp_path)
+    capsys.readouterr()
+    for name, p in result["parameters"].items():
+        assert abs(p["value"] - p["truth"]) < 3.0 * p["std"], name
+
+
 @pytest.mark.slow
 def test_quick_finds_the_shadow_parameters(tmp_path, capsys):
     result = run_study("furuta", quick=True, changes=[], as_json=True, out=tmp_path)
@@ -132,5 +180,11 @@ def test_thirteen_parameters_settle_within_six_iterations(tmp_path, capsys):
         # which is known if the yaw is
         assert set(fit["if_known"]["given"]) == {"tilt_z"}
         assert fit["if_known"]["told"]["tilt_x"]["std"] < 1e-3
+        assert fit["parameters"]["tilt_x"]["std_if_known"] < 1e-3
+    # where SPOOK finds its own parameters at this step, the variational integrator finds the true ones
+    off = {name: fit["std_off"] for name, fit in result["scenarios"]["steppers"].items()}
+    assert abs(off["spook"]["J_Byy"]) > 10
+    assert {"J_Azz", "J_Byy", "J_Bzz", "mu1", "K"} <= set(off["variational"])
+    assert max(abs(x) for k, x in off["variational"].items() if not k.startswith("tilt")) < 3
     # a pulse is simulated from its input alone
     assert max(result["scenarios"]["simulation"]["pulse"]["100"]) < 0.1

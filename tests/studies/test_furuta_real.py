@@ -33,7 +33,10 @@ def moved(values, steps=150, q=(0.3, 1.0)):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        (["part=scenarios"], "part=scenarios is made data"),
+        (["part=scenarios"], "Setting part is of made data"),
+        (["noise=0.5"], "Setting noise is what data are made with"),
+        (["optimum=likeliest"], "Setting optimum is of made data"),
+        (["sweep=dt"], "Setting sweep is of made data"),
         (["truth.J_Azz=0.004"], "Setting truth.J_Azz is what data are made with"),
         (["stepper=variational", "compliance=1e-6"], "Setting compliance is one of SPOOK"),
         (["stepper=euler"], "There is no stepper named 'euler'"),

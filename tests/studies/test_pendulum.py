@@ -40,10 +40,19 @@ def test_coulomb_friction_takes_its_energy_and_holds_the_rod():
     [
         ("data=made", "There is no data named 'made'."),
         ("friction=wet", "There is no friction named 'wet'."),
+        ("stepper=euler", "There is no stepper named 'euler'."),
         ("law=soft", "There is no law named 'soft'."),
         ("dt=0", "Setting dt must be positive and finite, not 0."),
         ("truth.b=-1", "Setting truth.b must be ≥ 0 and finite, not -1."),
         ("releases=1", "Setting releases must be ≥ 2"),
+        ("releases=1000000", "Setting releases must be ≤ 100"),
+        ("seed=-1", "Setting seed must be ≥ 0, not -1."),
+        (
+            "dt=0.0314",
+            "Setting dt must be a whole number of samples of the releases, of 0.001 s each, not 0.0314.",
+        ),
+        ("delay=0.1", "Setting delay is of data=real"),
+        ("time=0.01", "Setting time must be two steps at least"),
     ],
 )
 def test_wrong_settings_are_told(change, sentence, tmp_path):
@@ -54,6 +63,28 @@ def test_wrong_settings_are_told(change, sentence, tmp_path):
 def test_the_load_is_not_known_to_the_driven_pendulum(tmp_path):
     with pytest.raises(MechidError, match="There is no law named 'load'"):
         run_study("pendulum", quick=True, changes=["data=real", "law=load"], as_json=False, out=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        (["truth.mu=0.5"], "Setting truth.mu is what releases are made with"),
+        (["noise=3"], "Setting noise is what releases are made with"),
+        (["compliance=7"], "Setting compliance is of data=synthetic"),
+        (["stepper=variational"], "Setting stepper is of data=synthetic"),
+        (["delay=-1"], "Setting delay must be ≥ 0 and finite, not -1"),
+        (["friction=viscous", "law=level"], "Setting law is of dry friction"),
+    ],
+)
+def test_settings_of_releases_are_none_of_the_driven_pendulum(changes, sentence, tmp_path):
+    with pytest.raises(MechidError, match=sentence):
+        run_study("pendulum", quick=True, changes=["data=real", *changes], as_json=False, out=tmp_path)
+
+
+def test_the_compliance_is_none_of_the_variational_integrator(tmp_path):
+    changes = ["stepper=variational", "compliance=1e-6"]
+    with pytest.raises(MechidError, match="Setting compliance is one of SPOOK"):
+        run_study("pendulum", quick=True, changes=changes, as_json=False, out=tmp_path)
 
 
 def test_absent_data_are_told(tmp_path, monkeypatch):
@@ -72,6 +103,12 @@ def test_each_model_explains_more_than_the_plainer_one(tmp_path, capsys):
         assert errors == sorted(errors, reverse=True)
     for release in (result, *result["releases"]["stribeck"]):
         assert abs(release["parameters"]["J"]["value"] / TRUTH["J"] - 1) < 0.05
+    # the step of SPOOK shows in J, that of the variational integrator does not
+    off = {name: fit["std_off"] for name, fit in result["steppers"].items()}
+    assert abs(off["spook"]["J"]) > 5
+    assert max(map(abs, off["variational"].values())) < 3
+    zeta = [r["parameters"]["zeta"] for r in result["releases"]["stribeck"]]
+    assert not any(z["identifiable"] for z in zeta if "at bound" in z["flags"])
     assert set(pendulum.PAPER["table3"]) == set(result["table3"])
     assert (tmp_path / "stribeck.png").stat().st_size > 10_000
 

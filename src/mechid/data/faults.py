@@ -52,6 +52,8 @@ MOST = 5
 """stretches that are stuck; what happens more often is how a channel is"""
 OFTEN, VISITS = 0.02, 2
 """of the samples that lie at a limit before it counts as one, and how often it is met"""
+LASTING = 0.1
+"""of a channel's samples: a value that is held for long"""
 PILED, NEAR = 5.0, 0.3
 """times as many samples as have any other value within this part of the range"""
 
@@ -170,6 +172,35 @@ def stuck(channel: Channel) -> tuple[Stuck, ...]:
     return tuple(found) if len(found) <= MOST else ()
 
 
+def dropouts(channel: Channel) -> tuple[Stuck, ...]:
+    """Brief stretches of one value far from what was there before and is there after: left out by a sensor.
+
+    Longer than a spike, too short for `stuck`; few of them, since what happens often is how a channel is.
+    """
+    time, x = _there(channel)
+    if len(x) < 2 * HELD:
+        return ()
+    pace, found = _pace(x), []
+    for first, last in _held(x, BRIEF + 1):
+        if last - first + 1 >= max(HELD, PART * len(x)) or first == 0 or last == len(x) - 1:
+            continue
+        before, after = x[first - 1], x[last + 1]
+        height = min(abs(x[first] - before), abs(x[first] - after))
+        back = abs(after - before) <= RETURNS * height
+        if back and _jumps(x, first, -1, pace) and _jumps(x, last, 1, pace):
+            found.append(Stuck(float(x[first]), float(time[first]), float(time[last]), False))
+    return tuple(found) if len(found) <= MOST else ()
+
+
+def noise(channel: Channel) -> float:
+    """What changes from sample to sample and is no motion, at least a step of the sensor; 0 for few samples."""
+    _, x = _there(channel)
+    if len(x) <= 2 * HELD:
+        return 0.0
+    # third differences of white noise of std 1 have a std of √20
+    return max(float(np.median(np.abs(np.diff(x, 3)))) / (0.6745 * np.sqrt(20.0)), _resolution(x))
+
+
 def clipped(channel: Channel) -> tuple[Clipped, ...]:
     """Limits, largest or smallest, at which values pile up that come from in between, again and again.
 
@@ -194,6 +225,19 @@ def constant(channel: Channel) -> bool:
     """Whether a channel of some length has one value throughout."""
     _, x = _there(channel)
     return len(x) >= HELD and float(x.max()) == float(x.min())
+
+
+def longest_hold(channel: Channel) -> Stuck | None:
+    """The one stretch of one value that lasts for long, and far longer than the others."""
+    time, x = _there(channel)
+    held = sorted(_held(x), key=lambda ends: ends[0] - ends[1])
+    if not held:
+        return None
+    first, last = held[0]
+    next_longest = held[1][1] - held[1][0] + 1 if len(held) > 1 else 1
+    if last - first + 1 < max(HELD, LASTING * len(x), SLOWER * next_longest):
+        return None
+    return Stuck(float(x[first]), float(time[first]), float(time[last]), last == len(x) - 1)
 
 
 # Parts

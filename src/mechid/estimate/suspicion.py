@@ -19,6 +19,7 @@ from mechid.data.faults import (
     clear_spikes,
     clipped,
     constant,
+    dropouts,
     long_gaps,
     stuck,
     within,
@@ -74,9 +75,11 @@ def _looked(experiment: Experiment, start: float, end: float) -> tuple[str, ...]
     for name, channel in measured.items():
         others = {n: c for n, c in {**measured, **put_in}.items() if n != name}
         told += _stuck_notes(experiment.name, name, channel, others)
+        told += _dropout_notes(experiment.name, name, channel)
     told += _still_notes(experiment.name, measured)
     for name, channel in put_in.items():
         told += _clip_notes(experiment.name, name, channel)
+        told += _held_input_notes(experiment.name, name, channel, measured)
     return tuple(told + _rate_notes(experiment, measured))
 
 
@@ -178,6 +181,39 @@ def _stuck_notes(experiment: str, name: str, channel: Channel, others: dict[str,
         told.append(
             f"{_who(experiment, name)} stands at {_value(s.value, channel)} {until}, though it {moves}{meanwhile}:"
             f" a sensor that is stuck? {_without(name, s.start, s.end)} takes these samples out."
+        )
+    return told
+
+
+def _dropout_notes(experiment: str, name: str, channel: Channel) -> list[str]:
+    """One sentence for stretches in which a sensor dropped out."""
+    found = dropouts(channel)
+    if not found:
+        return []
+    first = found[0]
+    span = f"{_time(first.start)} to {_time(first.end)} s"
+    what = f"drops to {_value(first.value, channel)} from {span}, and comes back at once"
+    if len(found) > 1:
+        what = f"drops out {len(found)} times, first to {_value(first.value, channel)} from {span}"
+    them = "these samples" if len(found) == 1 else "the first"
+    return [f"{_who(experiment, name)} {what}. {_without(name, first.start, first.end)} takes {them} out."]
+
+
+def _held_input_notes(
+    experiment: str, name: str, channel: Channel, measured: dict[str, Channel]
+) -> list[str]:
+    """An input that stands while what it moves goes on; where it stands at a limit that has been told."""
+    limits = [c.limit for c in clipped(channel)]
+    told = []
+    for s in stuck(channel):
+        moving = [n for n, c in measured.items() if _goes_on(c, s)]
+        # a drive that was switched off, or ends, may stand at anything
+        if s.ends or s.value in limits or not moving:
+            continue
+        told.append(
+            f"{_who(experiment, name)} stands at {_value(s.value, channel)} from {_time(s.start)} to "
+            f"{_time(s.end)} s, though it moves right before and after and '{moving[0]}' goes on: an input that "
+            "was not logged there? What acted is not known; a span without it leaves it out."
         )
     return told
 

@@ -1,6 +1,6 @@
 """What a [[log]] of a study file changes about its channels before they are used.
 
-In this order: shift, scale, without, despike, filter; a filter would smear out what is to be left out.
+In this order: shift, scale, without, despike, fill, filter; a filter would smear out what is to be left out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from mechid.jobs.entries import Entry
 
 def mended(entry: Entry, log: Log) -> Log:
     """The log with all changes that its entry asks for."""
-    for change in (_shifted, _scaled, _shortened, _despiked, _filtered):
+    for change in (_shifted, _scaled, _shortened, _despiked, _filled, _filtered):
         log = change(entry, log)
     return log
 
@@ -59,6 +59,16 @@ def _despiked(entry: Entry, log: Log) -> Log:
         window = given["window"].whole() if "window" in given else WINDOW
         with e.blamed():
             log = log.despiked(*names, threshold=threshold, window=window)
+    return log
+
+
+def _filled(entry: Entry, log: Log) -> Log:
+    """Missing samples between others no further apart than the given seconds, in straight lines."""
+    for channel, e in entry["fill"].table().items() if "fill" in entry else ():
+        named_channel(e, log, channel)
+        longest = e.number(above=0.0)
+        with e.blamed():
+            log = log.filled(channel, longest_gap=longest)
     return log
 
 

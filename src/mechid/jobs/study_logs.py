@@ -41,6 +41,7 @@ KEYS = (
     "scale",
     "without",
     "despike",
+    "fill",
     "name",
     "terminal_weight",
 )

@@ -500,6 +500,12 @@ class Mechanism(System):
             who = f"The {what} of dry friction on '{coordinate}'"
             if not finite(value, (), who) > 0.0:
                 raise MechidError(f"{who} must be > 0, not {value:g}.")
+        joint = next((j for j in self.joints if coordinate in [c.name for c in j.coordinates]), None)
+        if load_coefficient and joint is not None and len(joint.coordinates) == 6:
+            raise MechidError(
+                f"The load_coefficient of dry friction on '{coordinate}' is {load_coefficient:g}, but joint "
+                f"'{joint.name}' is {joint.kind}: it locks nothing and carries no load; leave it at 0."
+            )
         numbers = (*levels.values(), load_radius)
         return self._on(DryFriction, name, coordinate, *numbers[:2], *shape.values(), *numbers[2:])
 

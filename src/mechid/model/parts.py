@@ -300,7 +300,7 @@ class DryFriction:
 
     The bound is C + S exp(−|v/v_S|^δ) + μ (r Σ |forces| + Σ |moments|): Coulomb level C, Stribeck excess S with
     velocity v_S and exponent δ, and coefficient μ of the load that the coordinate's joint carries, the components
-    of its force at a radius r (steppers without explicit joints know no loads).
+    of its force at a radius r (with `Spook`, `Variational` and `BDF`).
     """
 
     name: str

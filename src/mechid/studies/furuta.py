@@ -1,4 +1,4 @@
-"""`furuta`: a Furuta pendulum by joint state and parameter estimation with SPOOK (Marklund et al., Section 4).
+"""`furuta`: a Furuta pendulum by joint state and parameter estimation (Marklund et al., Section 4).
 
 synthetic  data of Appendix G.3, made at 1e-4 s: J_Azz, J_Byy and friction from Table 1's starts, and how they
            depend on step, compliance and state error weight (Figs. 4, 6, 7)
@@ -10,7 +10,8 @@ real       (data=real) logs of a Quanser QUBE: the same parameters, delay and ca
 κ is given as in the paper, for residuals in rad. The state errors are the impulses that lead from velocity to
 velocity (the paper's Δp_v; positions follow velocities exactly). The parameters are the joint optimum of states and
 parameters as in the paper, or the likeliest ones with states integrated out (optimum=likeliest). Dry friction is
-bounded by the joint's load at a radius of 1 m (F.4).
+bounded by the joint's load at a radius of 1 m (F.4). Made data are fitted by SPOOK as in the paper, which is of
+first order and finds parameters of its own; or by the variational integrator, which finds the true ones.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from mechid.studies.furuta_model import FRICTIONS, TRUTH, positive, true_values
 from mechid.studies.furuta_sweep import SWEEPS
 from mechid.studies.identification import chosen
 from mechid.studies.study import Settings, Study
+from mechid.studies.unused import alike, refuse_unused
 
 PARTS = {
     "synthetic": furuta_synthetic.run,
@@ -60,7 +62,7 @@ ABOUT = {
     "compliance": "of joints in the fit, m/N and rad/(N·m)",
     "relaxation_time": "of joints, s",
     "dt": "step of the fit, s; 0: 0.01, real: 0.004",
-    "stepper": "real: variational, spook; default: variational, spook where compliance or relaxation_time is set",
+    "stepper": "of the fit: spook, variational; default: spook, for real data only where one of its numbers is set",
     "log_time": "real: seconds of each log that are used; 0: all",
     "logs": "real: how many of each kind of motion are fitted",
     "held": "real: how many others of each kind are held out; 0: all",
@@ -81,6 +83,9 @@ QUICK: Settings = {
     "held": 1,
     "compare": "none",
 }
+FRICTION_TRUTHS = {("dry", "stribeck"): ("truth.mu1", "truth.mu2"), ("stribeck",): ("truth.S1", "truth.S2")}
+"""which kinds of friction have them"""
+OF_SPOOK = "is one of SPOOK: use stepper=spook, or leave it out"
 STEPS = {"synthetic": 0.01, "real": 0.004}
 """s, of the fit where none is given"""
 
@@ -88,7 +93,7 @@ STEPS = {"synthetic": 0.01, "real": 0.004}
 def run(settings: Settings, study: Study) -> None:
     data = chosen(settings, "data", STEPS)
     settings = settings | {"dt": settings["dt"] or STEPS[data]}
-    part = chosen(settings, "part", ("all", *PARTS))
+    chosen(settings, "part", ("all", *PARTS))
     chosen(settings, "friction", ("default", *FRICTIONS))
     chosen(settings, "sweep", SWEEPS)
     chosen(settings, "optimum", OPTIMA)
@@ -107,32 +112,50 @@ def run(settings: Settings, study: Study) -> None:
     if data == "real":
         furuta_real.run(_real(settings), study)
     else:
-        if settings["stepper"] == "variational":
-            raise MechidError("Made data are fitted by SPOOK: stepper=variational goes with data=real only.")
-        for name in PARTS if part == "all" else (part,):
-            wanted = settings["friction"]
-            usual = "viscous" if name == "synthetic" else "dry"
-            PARTS[name](settings | {"friction": usual if wanted == "default" else wanted}, study)
+        for name, taken in _made(settings).items():
+            PARTS[name](taken, study)
     told = ("parameters", "iterations", "cost", "seconds", "outcome", "validation")
     first = study.result[next(n for n in (*PARTS, "real") if n in study.result)]
     study.result |= {k: first[k] for k in told if k in first}
 
 
+def _made(settings: Settings) -> dict[str, Settings]:
+    """Settings of each part of made data; those that no part uses are refused."""
+    parts = tuple(PARTS) if settings["part"] == "all" else (str(settings["part"]),)
+    wanted = settings["friction"]
+    usual = {"synthetic": "viscous", "scenarios": "dry"}
+    friction = {name: usual[name] if wanted == "default" else wanted for name in parts}
+    unused = alike(("log_time", "logs", "held", "compare"), "is of logs: use data=real, or leave it out")
+    if parts == ("synthetic",):
+        level = (
+            "is for the scenarios, the released pendulum stands level and has no motor: use part=scenarios"
+        )
+        unused |= alike(("truth.K", "truth.tilt_x", "truth.tilt_y", "truth.tilt_z"), level)
+    for kinds, names in FRICTION_TRUTHS.items():
+        if not set(friction.values()) & set(kinds):
+            others = " or ".join(f"friction={kind}" for kind in kinds)
+            unused |= alike(names, f"is not used with this friction: use {others}, or leave it out")
+    if settings["stepper"] == "variational":
+        unused["compliance"] = OF_SPOOK
+        if settings["sweep"] == "compliance":
+            unused["sweep"] = "is over a number of SPOOK: use stepper=spook, or all, none, dt or weight"
+    if parts == ("scenarios",) and settings["sweep"] == "dt":
+        unused["sweep"] = "is over dt, which is for part=synthetic: use compliance, weight, all or none"
+    refuse_unused(settings, SETTINGS, QUICK, unused)
+    stepper = "spook" if settings["stepper"] == "default" else settings["stepper"]
+    return {name: settings | {"friction": friction[name], "stepper": stepper} for name in parts}
+
+
 def _real(settings: Settings) -> Settings:
     """Settings of the real pendulum; those of made data are refused."""
-    if settings["part"] == "scenarios":
-        raise MechidError("part=scenarios is made data: leave it out with data=real.")
-    for key, value in SETTINGS.items():
-        if (
-            (key == "time" or key.startswith("truth"))
-            and settings[key] != value
-            and settings[key] != QUICK.get(key, value)
-        ):
-            raise MechidError(f"Setting {key} is what data are made with: leave it out with data=real.")
+    made = (*(k for k in SETTINGS if k.startswith("truth")), "time", "noise", "seed")
+    unused = alike(made, "is what data are made with: leave it out with data=real")
+    unused |= alike(("part", "sweep", "optimum"), "is of made data: leave it out with data=real")
     stepper = settings["stepper"]
     soft = [k for k in ("compliance", "relaxation_time") if settings[k] != SETTINGS[k]]
-    if soft and stepper == "variational":
-        raise MechidError(f"Setting {soft[0]} is one of SPOOK: use stepper=spook, or leave it out.")
+    if stepper == "variational":
+        unused |= alike(soft, OF_SPOOK)
+    refuse_unused(settings, SETTINGS, QUICK, unused)
     if stepper == "default":
         stepper = "spook" if soft else "variational"
     friction = settings["friction"]

@@ -19,6 +19,7 @@ from mechid.dynamics.simulate import simulate
 from mechid.dynamics.spook import Spook
 from mechid.dynamics.stepper import Stepper
 from mechid.dynamics.trajectory import Trajectory
+from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError
 from mechid.estimate.experiment import Experiment, Measured, Start
 from mechid.estimate.fit import Fit
@@ -36,6 +37,8 @@ HEAVIEST = 1.0
 PAPERS_WEIGHT = 100.0
 """κ of Sections 4.6 and 4.7"""
 ANGLES = ("theta1", "theta2")
+NO_LOAD = 1e-12
+"""of a load coefficient that is 0: the variational integrator asks that there be one when a mechanism is made"""
 
 
 @dataclass(frozen=True)
@@ -159,7 +162,7 @@ def furuta(
         m = m.dry_friction(
             hinge,
             coulomb=values[f"mu{i}"] if level else 0.0,
-            load_coefficient=0.0 if level else values[f"mu{i}"],
+            load_coefficient=0.0 if level else max(values[f"mu{i}"], NO_LOAD),
             stribeck=values[f"S{i}"] if friction == "stribeck" else 0.0,
             stribeck_velocity=STRIBECK_VELOCITY,
             name=f"dry{i}",
@@ -200,6 +203,14 @@ def spook(settings: Settings, dt: float | None = None, compliance: float | None 
     return Spook(step, compliance=soft, relaxation_time=positive(settings, "relaxation_time"))
 
 
+def stepper_of(settings: Settings, dt: float | None = None) -> Stepper:
+    """What fits use: SPOOK as in the paper, or the variational integrator, of second order, whose parameters are
+    those of continuous motion rather than the step's own."""
+    if settings["stepper"] == "spook":
+        return spook(settings, dt)
+    return Variational(positive(settings, "dt") if dt is None else dt, forces="balanced")
+
+
 def positive(settings: Settings, key: str) -> float:
     value = float(settings[key])
     if not (np.isfinite(value) and value > 0.0):
@@ -229,7 +240,7 @@ def fitted(
     """A joint estimation with the settings' stepper, weight and optimum, but for what is given."""
     return joint(
         mechanism,
-        spook(settings) if stepper is None else stepper,
+        stepper_of(settings) if stepper is None else stepper,
         log,
         free,
         state_error_weight=per_noise(settings, weight),

@@ -18,7 +18,6 @@ from mechid.data.log import Log
 from mechid.dynamics.simulate import simulate
 from mechid.dynamics.spook import Spook
 from mechid.dynamics.stepper import Stepper
-from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError
 from mechid.estimate import samples
 from mechid.estimate.experiment import Experiment
@@ -28,7 +27,7 @@ from mechid.estimate.trajectory import joint
 from mechid.judge.validation import Validation, cross_validate
 from mechid.model.mechanism import Mechanism
 from mechid.studies import furuta_plot
-from mechid.studies.furuta_model import names_of, positive, spook
+from mechid.studies.furuta_model import names_of, stepper_of
 from mechid.studies.furuta_qube import (
     ENCODER,
     NOISE,
@@ -78,9 +77,11 @@ def run(settings: Settings, study: Study) -> None:
     names = (*SHOWING, *names_of("viscous"))
     # the joint optimum of states and parameters, which is found sooner, is near enough to begin with
     near = fitted(setup, names, "viscous", NOMINAL, marginal=False)
-    plain = fitted(setup, names, "viscous", near.values)
+    compared = settings["compare"] != "none"
+    # what dry friction begins from need not be the likeliest where no other model is compared with it
+    plain = near if friction != "viscous" and not compared else fitted(setup, names, "viscous", near.values)
     tried: list[dict[str, Any]] = []
-    if settings["compare"] != "none":
+    if compared:
         if not settings["state_error_weight"]:
             setup, plain = likeliest_errors(setup, study, plain)
         tried = _models(setup, plain)
@@ -142,14 +143,6 @@ def _warn(study: Study, kappa: float, logs: Sequence[Log], dt: float) -> None:
             f"{motor:.1g}: the logs are followed rather than explained, and parameters mean nothing. For this "
             f"pendulum κ is about {(NOISE / ERRORS[0]) ** 2:.0e}, for residuals in rad."
         )
-
-
-def stepper_of(settings: Settings) -> Stepper:
-    """SPOOK where it or one of its numbers is asked for; otherwise of second order, so that inertias are those of
-    continuous motion rather than the step's own."""
-    if settings["stepper"] == "spook":
-        return spook(settings)
-    return Variational(positive(settings, "dt"), forces="balanced")
 
 
 def weights(stepper: Stepper, arm: float, pendulum: float) -> np.ndarray:

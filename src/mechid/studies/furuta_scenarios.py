@@ -1,8 +1,8 @@
 """Release, pulse and swing-up of a Furuta pendulum on a tilted stand with dry friction (Marklund, Section 4.6).
 
 The paper's own recordings are not public: the three are made here by SPOOK at a fine step, with known parameters.
-Each is fitted alone at the coarse step, and judged by the other two. Costs are the paper's: squared residuals
-(rad²) and κ times squared impulses, by the number of steps.
+Each is fitted alone at the coarse step, and judged by the other two; the swing-up by both steppers. Costs are the
+paper's: squared residuals (rad²) and κ times squared impulses, by the number of steps.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from mechid.studies.furuta_model import (
     names_of,
     positive,
     spook,
+    stepper_of,
     true_values,
     weight_of,
 )
@@ -44,6 +45,7 @@ from mechid.studies.furuta_sweep import (
 )
 from mechid.studies.furuta_tuned import simulated
 from mechid.studies.joint_fits import cell, held, marked, numbers, paper_cost, settled, validated
+from mechid.studies.shadows import STEPPERS, tell_steppers, words
 from mechid.studies.study import Settings, Study
 
 LONGEST = 10.0
@@ -55,6 +57,8 @@ HELD_GAIN = 7.0
 SHADOWS = "swing-up"
 """the scenario whose parameters are compared with the true ones on other logs, and swept over"""
 SHOWN = ("J_Azz", "J_Byy", "J_Bzz")
+HIDDEN = ("J_Axx", "J_Ayy", "tilt_x", "tilt_y", "tilt_z")
+"""what one log does not tell"""
 SWEPT = {
     "compliance": ("compliance", "m/N", "Swing-up over the compliance (Fig. 4, right)", COMPLIANCES),
     "weight": ("κ", "", "Swing-up over the state error weight (Fig. 4, left)", WEIGHTS),
@@ -140,8 +144,8 @@ def run(settings: Settings, study: Study) -> None:
     time = min(positive(settings, "time"), LONGEST)
     study.say(
         f"Three scenarios of {time:g} s with {friction} friction on a stand tilted by {truth['tilt_x']:g} and "
-        f"{truth['tilt_y']:g} rad, in the place of the paper's recordings; fitted at {settings['dt']:g} s with "
-        f"κ = {weight_of(settings):g}."
+        f"{truth['tilt_y']:g} rad, in the place of the paper's recordings; fitted at {settings['dt']:g} s by "
+        f"{STEPPERS[settings['stepper']]} with κ = {weight_of(settings):g}."
     )
     real = furuta(truth, friction)
     logs = {name: scenario_log(settings, real, name, time, truth["K"]) for name in SCENARIOS}
@@ -163,6 +167,8 @@ def run(settings: Settings, study: Study) -> None:
     for name, fit in fits.items():
         for sentence in filter(None, (*fit.identifiability.sentences, marked(fit))):
             study.say(f"  {name}: {sentence}")
+    study.say(words(settings["stepper"], positive(settings, "dt"), fits, truth))
+    steppers = _steppers(settings, study, free[SHADOWS], logs[SHADOWS], fits[SHADOWS], truth)
     told = {
         name: numbers(fit, truth)
         | {
@@ -172,12 +178,22 @@ def run(settings: Settings, study: Study) -> None:
         }
         for name, fit in fits.items()
     }
+    for each in told.values():
+        known = (each["if_known"] or {"told": {}})["told"]
+        for name, p in each["parameters"].items():
+            p["std_if_known"] = known[name]["std"] if name in known else None
     shadow = _shadow(settings, study, free[SHADOWS], logs, real)
     shown = simulated(settings, study, free, logs, fits)
     for name, fit in fits.items():
         fit.plot(study.figure_path(f"{name}.png"))
     study.say(f"Measured, estimated and simulated angles are drawn in {study.out}.")
-    study.result["scenarios"] = {"fits": told, "shadow": shadow, "simulation": shown, **told[SHADOWS]}
+    study.result["scenarios"] = {
+        "fits": told,
+        "steppers": steppers,
+        "shadow": shadow,
+        "simulation": shown,
+        **told[SHADOWS],
+    }
     for sweep in chosen_sweeps(settings):
         if sweep in SWEPT:
             found = _swept(settings, study, sweep, *free[SHADOWS], logs[SHADOWS], truth)
@@ -230,6 +246,25 @@ def _free(
         study.say(f"{log.name}: nothing is put in, so K is held at {HELD_GAIN:g} N·m/V, as in the paper.")
     mechanism = furuta({**truth, **START, "K": START["K"] if excited else HELD_GAIN}, friction)
     return mechanism, freed(mechanism, names)
+
+
+def _steppers(
+    settings: Settings,
+    study: Study,
+    free: tuple[Mechanism, Parameters],
+    log: Experiment,
+    found: Fit,
+    truth: Mapping[str, float],
+) -> dict[str, Any]:
+    """The swing-up by both steppers at the same step."""
+    fits = {}
+    for name in STEPPERS:
+        own = name == settings["stepper"]
+        stepper = stepper_of(settings | {"stepper": name})
+        fits[name] = found if own else fitted(settings, free[0], log, free[1], stepper=stepper)
+    names = [n for n in found.parameters if n not in HIDDEN]
+    title = f"The {SHADOWS} by both steppers at h = {settings['dt']:g} s, beside the truth"
+    return tell_steppers(study, fits, truth, title=title, names=names)
 
 
 def _swept(
@@ -316,12 +351,13 @@ def _shadow(
     )
     found, true = (float(np.mean([c[k] for c in costs.values()])) for k in ("found", "true"))
     study.say(
-        "Parameters found at this step explain logs that they were not fitted to "
-        + (
-            f"{true / found:.3g} times better than"
-            if found < true
-            else f"{found / true:.3g} times worse than"
-        )
-        + f" the true ones: mean squares of {found:.3g} and {true:.3g}."
+        f"Parameters found at this step explain logs that they were not fitted to {_compared(true / found)} the "
+        f"true ones: mean squares of {found:.3g} and {true:.3g}."
     )
     return {"found": found, "true": true, "ratio": true / found, "logs": costs}
+
+
+def _compared(ratio: float) -> str:
+    if abs(ratio - 1.0) < 0.01:
+        return "as well as"
+    return f"{ratio:.3g} times better than" if ratio > 1.0 else f"{1.0 / ratio:.3g} times worse than"

@@ -21,7 +21,8 @@ WEIGHTS = (1e-2, 1e-1, 1.0, 1e1, 1e2, 1e3, 1e4)
 
 def chosen_sweeps(settings: Settings) -> tuple[str, ...]:
     """Which of them the setting asks for."""
-    return {"all": ("dt", "compliance", "weight"), "none": ()}.get(settings["sweep"], (settings["sweep"],))
+    of_spook = ("compliance",) if settings["stepper"] == "spook" else ()
+    return {"all": ("dt", *of_spook, "weight"), "none": ()}.get(settings["sweep"], (settings["sweep"],))
 
 
 def swept(fit: Callable[[float], Fit], values: Sequence[float]) -> dict[float, Fit | str]:

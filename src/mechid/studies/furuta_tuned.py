@@ -14,7 +14,7 @@ from mechid.estimate.fit import Fit
 from mechid.model.mechanism import Mechanism
 from mechid.model.parameters import Parameters
 from mechid.studies import furuta_plot
-from mechid.studies.furuta_model import fitted, spook, weight_of
+from mechid.studies.furuta_model import fitted, stepper_of, weight_of
 from mechid.studies.furuta_sweep import swept
 from mechid.studies.study import Settings, Study
 
@@ -64,7 +64,7 @@ def simulated(
 
 def _motion(settings: Settings, fit: Fit, log: Experiment) -> tuple[np.ndarray, np.ndarray]:
     """Times and angles, simulated from the first state that was found."""
-    stepper = spook(settings)
+    stepper = stepper_of(settings)
     grid = samples.grid(log, stepper)
     starts = np.array([p.value for p in fit.starts.values()])
     q, v = starts.reshape(2, -1)

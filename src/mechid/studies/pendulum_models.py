@@ -87,7 +87,8 @@ def _rubbing(m: Mechanism, friction: str, law: str) -> Mechanism:
         return m
     if law == "smooth":
         return m.friction("hinge", coulomb=0.0, stribeck_exponent=2.0, width=WIDTH)
-    return m.dry_friction("hinge", load_radius=1.0)
+    # the variational integrator asks for loads only where some are there when the mechanism is made
+    return m.dry_friction("hinge", load_coefficient=STARTS["mu"] if law == "load" else 0.0, load_radius=1.0)
 
 
 def _with_friction(
