@@ -273,6 +273,53 @@ def test_wrong_places_are_one_sentence(arguments, told, tmp_path, monkeypatch):
     assert told in done.err
 
 
+@pytest.mark.parametrize("option", ["--out", "--state"])
+@pytest.mark.parametrize("target", ["log.csv", "joint.toml", "link", "log-before.csv"])
+def test_nothing_is_written_where_something_is_read(option, target, lines, tmp_path):
+    log, config, link = tmp_path / "log.csv", tmp_path / "joint.toml", tmp_path / "link"
+    source = tmp_path / "log-before.csv" if target == "log-before.csv" else log
+    source.write_text("\n".join(lines[:50]))
+    config.write_text(JOINT.read_text())
+    link.hardlink_to(source)
+    before = {path: path.read_text() for path in tmp_path.iterdir()}
+    # what an earlier run wrote into log.csv would be kept as log-before.csv
+    where = log if source != log else tmp_path / target
+    done = track("--from", source, option, where, config=config)
+    assert done.code == 2
+    what = "the study file" if target == "joint.toml" else "the samples"
+    assert f"the file of {what}: choose another one" in done.err
+    assert {path: path.read_text() for path in tmp_path.iterdir()} == before
+
+
+def test_nothing_is_written_over_the_standard_input(lines, tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join(lines[:50]))
+    with log.open() as source:
+        command = [*COMMAND, str(JOINT), "--out", str(log)]
+        done = subprocess.run(command, stdin=source, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "is the file of the samples" in done.stderr
+    assert log.read_text() == "\n".join(lines[:50])
+
+
+def test_output_and_state_are_two_files(stream, tmp_path):
+    done = track("--from", stream, "--out", tmp_path / "o", "--state", tmp_path / "o")
+    assert done.code == 2
+    assert "choose two files" in done.err
+
+
+@pytest.mark.parametrize("more", [[], ["--resume"]])
+def test_output_of_an_earlier_run_is_kept(more, stream, whole, tmp_path):
+    """Without --resume, and with it where there is no state to go on from."""
+    out = tmp_path / "track.jsonl"
+    out.write_text("precious\n")
+    done = track("--from", stream, "--out", out, *more)
+    assert done.code == 0, done.err
+    assert f"The output of an earlier run is kept as {tmp_path / 'track-before.jsonl'}." in done.err
+    assert (tmp_path / "track-before.jsonl").read_text() == "precious\n"
+    assert out.read_bytes() == whole.read_bytes()
+
+
 def test_a_state_of_other_settings_is_refused(stream, whole, tmp_path):
     out = tmp_path / "track.jsonl"
     assert track("--from", stream, "--out", out).code == 0

@@ -29,7 +29,7 @@ from mechid.estimate.online_state import load_state, save_state, state
 from mechid.jobs.checkpoint import set_aside
 from mechid.jobs.lag import Derived, Lag
 from mechid.jobs.lines import Garbage, Lines
-from mechid.jobs.sources import Source, opened
+from mechid.jobs.sources import Source, opened, refuse_overwriting
 from mechid.jobs.track_file import Asked, origin
 from mechid.report.screen import counted
 from mechid.report.track import Live
@@ -61,17 +61,24 @@ class Sink:
     counts: Counts
     _file: IO[bytes] | None = field(default=None)
 
-    def open(self, resume: bool) -> None:
+    def open(self, resumed: bool) -> Path | None:
+        """Begins to write, or goes on. What an earlier run has written and this one does not go on with is kept
+        under another name, which is returned."""
         if self.path is None:
-            return
+            return None
+        before = None
         try:
-            self._file = open(self.path, "r+b" if resume and self.path.exists() else "wb")  # noqa: SIM115
+            real = self.path.resolve()
+            if not resumed and real.is_file() and real.stat().st_size:
+                before = set_aside(real)
+            self._file = open(self.path, "r+b" if resumed and self.path.exists() else "wb")  # noqa: SIM115
             if self._file.seek(0, os.SEEK_END) < self.counts.written:
                 raise MechidError(f"'{self.path}' is shorter than what was written to it: start anew.")
             self._file.truncate(self.counts.written)
             self._file.seek(self.counts.written)
         except OSError as error:
             raise MechidError(f"'{self.path}' cannot be written: {error.strerror or error}.") from None
+        return before
 
     def write(self, made: dict[str, Any], *, counted: bool = True) -> None:
         data = (json.dumps(made, ensure_ascii=False) + "\n").encode()
@@ -347,22 +354,26 @@ def run_track(
     kept = out.with_name(f"{out.name}.state.npz") if kept is None and out is not None else kept
     if resume and kept is None:
         raise MechidError("--resume needs --out or --state: where else would the state stand?")
+    where = asked.source if source is None else source
+    refuse_overwriting(asked.file.path, where, out, kept)
     counts = Counts()
     lines = Lines(asked.time, asked.rate)
     with Live(quiet, console) as live:
         job = Job(asked, asked.tracker.start(), lines, counts, Sink(out, counts), kept, tell, live.show)
-        if resume and kept is not None and kept.exists():
+        resumed = resume and kept is not None and kept.exists()
+        if resumed and kept is not None:
             job.resume(kept)
             tell(f"Resuming after {counted(counts.samples, 'sample')}.")
         elif resume:
             tell(f"There is no '{kept}' yet: beginning at the beginning.")
-        elif kept is not None and (before := set_aside(kept)) is not None:
-            tell(f"The state of an earlier run is kept as {before}.")
-        with opened(asked.source if source is None else source, tell) as stream:
+        with opened(where, tell) as stream:
             if stream.seekable:
                 stream.skip(counts.bytes)
             try:
-                job.sink.open(resume)
+                if not resumed and kept is not None and (before := set_aside(kept)) is not None:
+                    tell(f"The state of an earlier run is kept as {before}.")
+                if (before := job.sink.open(resumed)) is not None:
+                    tell(f"The output of an earlier run is kept as {before}.")
                 job.follow(stream)
                 return job.finish()
             except BrokenPipeError:
