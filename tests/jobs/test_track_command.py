@@ -198,6 +198,97 @@ def test_garbage_is_counted_and_does_no_harm(lines, whole, tmp_path):
     assert made[-1]["values"] == clean[-1]["values"]
 
 
+@pytest.fixture(scope="module")
+def unsteady(lines) -> list[str]:
+    """The stream with two wrong stamps, whose clock begins anew at 1.5 s."""
+    rows = [line.split(",") for line in lines]
+    for row in rows[1501:]:
+        row[0] = f"{float(row[0]) - 1.5:.3f}"
+    rows[900][0], rows[2400][0] = "60000000", "-5"
+    return [",".join(row) for row in rows]
+
+
+def test_a_wrong_stamp_and_a_clock_that_begins_anew_end_nothing(unsteady, whole, tmp_path):
+    path, out = tmp_path / "unsteady.csv", tmp_path / "track.jsonl"
+    path.write_text("\n".join(unsteady))
+    done = track("--from", path, "--out", out)
+    assert done.code == 0, done.err
+    assert "Line 901 holds no sample: time 6e+07 s lies far after the next line's, 0.9 s." in done.err
+    assert done.err.count("the clock went back from 1.499 s to 0 s and goes on evenly") == 1
+    clean, made = written(whole)[-1], written(out)
+    assert made[-1]["garbage"] == 2
+    assert made[-1]["samples"] == clean["samples"] - 2
+    assert made[-1]["time"] == pytest.approx(clean["time"])
+    assert made[-1]["values"] == pytest.approx(clean["values"], rel=0.01)
+    events = [(line["event"], line["time"]) for line in made if line["kind"] == "event"]
+    assert [kind for kind, _ in events] == ["started", "clock", "changed"]
+    assert events[1][1] == pytest.approx(1.5)
+    assert events[2][1] == pytest.approx(2.0, abs=0.05)
+
+
+@pytest.mark.parametrize("until", [901, 1510])
+def test_what_waits_for_further_lines_is_resumed(until, unsteady, tmp_path):
+    """Ends of a log right behind a wrong stamp, and while it is not yet clear that the clock began anew."""
+    path, at_once, out = tmp_path / "log.csv", tmp_path / "at_once.jsonl", tmp_path / "track.jsonl"
+    text = "\n".join(unsteady) + "\n"
+    path.write_text(text)
+    assert track("--from", path, "--out", at_once).code == 0
+    path.write_text("\n".join(unsteady[:until]) + "\n")
+    assert track("--from", path, "--out", out).code == 0
+    path.write_text(text)
+    assert track("--from", path, "--out", out, "--resume").code == 0
+    assert out.read_bytes() == at_once.read_bytes()
+
+
+NAMES = ("t", "angle", "speed", "torque")
+
+
+@pytest.mark.parametrize(
+    ("first", "header", "garbage"),
+    [
+        (["Recorder 7, build 3", "robot;arm", "1,2,3,4", "{}"], "t,angle,speed,torque", 4),
+        (['{"hello": 1}', '{"t": 0, "angle": 0.1}', "[]"], None, 3),
+    ],
+)
+def test_what_stands_before_the_first_sample(first, header, garbage, lines, whole, tmp_path):
+    path, out = tmp_path / "log", tmp_path / "track.jsonl"
+    rows = lines[1:]
+    if header is None:
+        cells = [dict(zip(NAMES, map(float, row.split(",")), strict=True)) for row in rows]
+        rows = [json.dumps(row) for row in cells]
+    path.write_text("\n".join([*first, *([header] if header else []), *rows]))
+    done = track("--from", path, "--out", out)
+    assert done.code == 0, done.err
+    made, clean = written(out)[-1], written(whole)[-1]
+    assert made == clean | {"garbage": garbage}
+
+
+@pytest.mark.parametrize("count", [3, 2000])
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            "0.1,2,3,4",
+            "no header with the columns expected, t, angle, speed, torque: name its columns under [stream] columns",
+        ),
+        ('{"t": 1}', "has all columns expected: t, angle, speed, torque."),
+        (
+            "hello",
+            "hold no samples: a CSV header or JSON objects are expected with the columns t, angle, speed",
+        ),
+        ("", "The stream is empty: a CSV header or JSON objects are expected with the columns t, angle"),
+        ("t,angle,speed,torque", "No line of the stream holds a sample: numbers are expected for t, angle"),
+    ],
+)
+def test_a_stream_without_a_sample_is_one_sentence(line, count, told, tmp_path):
+    path = tmp_path / "log"
+    path.write_text("\n".join([line] * count))
+    done = track("--from", path, "--out", tmp_path / "track.jsonl")
+    assert done.code == 2
+    assert told in done.err.replace("\n", " ")
+    assert "Traceback" not in done.err
+
+
 def test_missing_numbers_are_no_garbage(lines, tmp_path):
     holes = [line.rsplit(",", 1)[0] + "," if i % 50 == 7 else line for i, line in enumerate(lines)]
     path, out = tmp_path / "holes.csv", tmp_path / "track.jsonl"
