@@ -332,6 +332,12 @@ def test_lag_gives_derivatives_of_polynomials_without_phase():
         ("channels.speed=v", "There is no channel named 'speed'."),
         ("channels.theta_in=v", "There is no column of the stream named 'v'."),
         ("channels.theta_in.unit=parsec", "parsec"),
+        (
+            "channels.theta_in_rate.unit=m/s",
+            "'theta_in_rate' is in rad/s, which m/s cannot be converted into.",
+        ),
+        ("bounds.omega_1=[-1, 1]", "The bounds of omega_1 must be > 0, not [-1, 1]."),
+        ("bounds.omega_S=[0, 1]", "The bounds of omega_S must be > 0, not [0, 1]."),
         ("tracker.window=1", "'window' must be a whole number ≥ 10, not 1."),
         ("tracker.noise.T_d_in=0", "'T_d_in' must be a number > 0, not 0."),
         ("tracker.memory=0.1", "memory of Forgetting must be a number ≥ 1, not 0.1."),
@@ -417,6 +423,22 @@ def test_a_state_of_other_settings_is_refused(stream, whole, tmp_path):
     done = track("--from", stream, "--out", out, "--resume", "--set", "tracker.memory=500")
     assert done.code == 2
     assert "was saved under other settings" in done.err
+
+
+def test_units_of_a_mechanism_s_coordinates(stream, tmp_path):
+    (tmp_path / "rod.xml").write_text(
+        '<mujoco><worldbody><body name="rod"><joint name="slide" type="slide" axis="1 0 0"/><inertial pos="0 0 0" '
+        'mass="1" diaginertia="1 1 1"/></body></worldbody><actuator><motor name="drive" joint="slide"/></actuator>'
+        "</mujoco>"
+    )
+    config = tmp_path / "rod.toml"
+    config.write_text(
+        '[form]\nkind = "mechanism"\nmodel = "rod.xml"\n[parameters]\n"rod.mass" = {}\n'
+        '[channels]\n"slide rate" = {column = "speed", unit = "deg/s"}\ndrive = {column = "torque", unit = "mA"}\n'
+    )
+    done = track("--from", stream, config=config)
+    assert done.code == 2
+    assert "'slide rate' is in m/s, which deg/s cannot be converted into." in done.err
 
 
 def test_a_mechanism_is_tracked_from_its_angle_and_torque(tmp_path):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mechid.data.units import to_si
+from mechid.data.units import same_dimension, to_si
 from mechid.errors import choices, unknown
 from mechid.estimate.joint_form import FrictionForm, JointForm
 from mechid.estimate.linear_form import LinearForm, MechanismForm
@@ -154,7 +154,7 @@ def _tracker(form: LinearForm, bounds: Entry | None, entry: Entry | None) -> Tra
     options: dict[str, Any] = {"delay": 500}
     limits = {} if bounds is None else bounds.table(form.nonlinear)
     if limits or bounds is not None:
-        options["bounds"] = {name: tuple(e.numbers(2, finite=False)) for name, e in limits.items()}
+        options["bounds"] = {name: _bounds(form, name, e) for name, e in limits.items()}
     options |= {key: given[key].whole(least) for key, least in WHOLE.items() if key in given}
     options |= {key: given[key].number(above=0.0) for key in NUMBERS if key in given}
     rule = {key: given[key].number(finite=key != "memory") for key in FORGETTING if key in given}
@@ -173,6 +173,14 @@ def _tracker(form: LinearForm, bounds: Entry | None, entry: Entry | None) -> Tra
         return Tracker(form, forgetting=Forgetting(**rule), **options)
 
 
+def _bounds(form: LinearForm, name: str, entry: Entry) -> tuple[float, ...]:
+    """Bounds of a nonlinear number, above zero where it must be."""
+    low, high = entry.numbers(2, finite=False)
+    if name in getattr(form, "positive", ()) and not low > 0.0:
+        raise entry.error(f"The bounds of {name} must be > 0, not [{low:g}, {high:g}].")
+    return low, high
+
+
 def _columns(entry: Entry | None, form: LinearForm) -> dict[str, Column]:
     made = {}
     for name, e in (entry.table() if entry is not None else {}).items():
@@ -185,7 +193,12 @@ def _columns(entry: Entry | None, form: LinearForm) -> dict[str, Column]:
         factor = 1.0
         if "unit" in given:
             with given["unit"].blamed():
-                factor = to_si(given["unit"].text())[0]
+                factor, unit = to_si(given["unit"].text())
+            own = getattr(form, "channel_units", (None,) * len(form.channels))[form.channels.index(name)]
+            if own is not None and not same_dimension(unit, own):
+                raise given["unit"].error(
+                    f"'{name}' is in {own}, which {given['unit'].text()} cannot be converted into."
+                )
         made[name] = Column(given["column"].text(), factor)
     return made
 
