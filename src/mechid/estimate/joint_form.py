@@ -52,8 +52,8 @@ class _Friction:
 
     def _columns(self, v: Array, omega: Array) -> tuple[Array, Array]:
         """What C1 and C2 multiply at velocities v."""
-        if not np.all(omega > 0.0):
-            name, value = next((n, x) for n, x in zip(self.nonlinear, omega, strict=True) if not x > 0.0)
+        if np.any(omega <= 0.0):
+            name, value = next((n, x) for n, x in zip(self.nonlinear, omega, strict=True) if x <= 0.0)
             raise MechidError(f"{name} must be > 0, not {value:g}: give bounds above zero.")
         z = np.abs(v) / omega[1]
         delta = self._exponent(omega)
