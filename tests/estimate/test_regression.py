@@ -175,6 +175,49 @@ def test_outliers_of_a_torque_are_taken_out(motion, loss):
     assert abs(robust["elbow.offset"][0] - 0.2) < 4.0 * robust["elbow.offset"][1] + slack
 
 
+@pytest.mark.parametrize("loss", ["huber", "tukey"])
+def test_outliers_are_found_before_rows_are_averaged(motion, loss):
+    """With default signals every row is a mean that holds some; errors stay those of a log without outliers."""
+    clean = recording(motion, torque_noise=0.02, noise=1e-4)
+    rng = np.random.default_rng(5)
+    hits = {name: rng.random(len(motion[0])) < 0.02 for name in ("u0", "u1")}
+    log = clean.log
+    for name, hit in hits.items():
+        size = 200.0 * hit * rng.choice([-1.0, 1.0], len(hit))
+        log = log.with_channel(name, motion[0], clean.log[name].values + size)
+    free = freed([*BODIES, *OTHERS])
+    without, squared, robust = (
+        regression(ARM, replace(clean, log=x), free, loss=how)
+        for x, how in ((clean.log, "squared"), (log, "squared"), (log, loss))
+    )
+    off = [
+        np.linalg.norm(
+            [(v - BASE[k]) / s for (k, (v, _)), (_, s) in zip(found.items(), scale.values(), strict=True)]
+        )
+        for scale in [base_of(without)]
+        for found in (base_of(without), base_of(squared), base_of(robust))
+    ]
+    assert off[1] > 10.0 * off[0]
+    assert off[2] < 1.5 * off[0] + 1.0
+    told = next(n for n in robust.notes if "left out before averaging" in n)
+    inner = [int(told.split(f" of '{name}'")[0].split()[-1]) for name in ("shoulder", "elbow")]
+    # a sample acts from half a step before to half a step after
+    for count, hit in zip(inner, hits.values(), strict=True):
+        assert 0.9 * hit.sum() < count <= 1.05 * hit.sum()
+    assert not any("left out before averaging" in n for n in squared.notes)
+
+
+@pytest.mark.parametrize("loss", ["huber", "tukey"])
+def test_where_nothing_lies_off_robust_losses_find_the_same(motion, loss):
+    e = recording(motion, torque_noise=0.05, noise=1e-4)
+    plain, robust = (regression(ARM, e, freed([*BODIES, *OTHERS]), loss=how) for how in ("squared", loss))
+    for (name, (value, std)), (other, _) in zip(
+        base_of(plain).items(), base_of(robust).values(), strict=True
+    ):
+        assert abs(value - other) < std, name
+    assert not any("left out before averaging" in n for n in robust.notes)
+
+
 def test_gaps_cut_a_log_into_runs(motion):
     e = recording(motion, torque_noise=0.05)
     cut = replace(e, log=e.log.without("q1", 3.0, 3.4).without("u0", 7.0, 7.1))
