@@ -218,6 +218,44 @@ def test_where_nothing_lies_off_robust_losses_find_the_same(motion, loss):
     assert not any("left out before averaging" in n for n in robust.notes)
 
 
+ROD = (
+    Mechanism("rod")
+    .body("rod", mass=1.0, com=(0, 0, -0.3), inertia=(0.02, 0.02, 0.001))
+    .revolute("hinge", "world", "rod", axis="y")
+    .damper("hinge", damping=0.4)
+    .torque("hinge")
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("fastest", [0.5, 2.0, 5.0])
+def test_the_cutoff_that_is_chosen_keeps_the_motion(fastest, seed):
+    """Five lines with gaps between them and noisy angles; torques by (J + m l²) q̈ + b q̇ + m g l sin q = τ."""
+    rng = np.random.default_rng(seed)
+    t = np.arange(0.0, 40.0, 0.005)
+    f = np.linspace(0.1, fastest, 5)
+    size, phase = 0.25 / np.sqrt(f / f[0]), rng.uniform(0.0, 6.28, 5)
+    turn = 2.0 * np.pi * f[:, None] * t + phase[:, None]
+    w = 2.0 * np.pi * f
+    q, v, a = size @ np.sin(turn), (size * w) @ np.cos(turn), -(size * w**2) @ np.sin(turn)
+    inertia, first = 0.02 + 0.3**2, 0.3
+    tau = inertia * a + 0.4 * v + first * 9.81 * np.sin(q) + 0.05 * rng.normal(size=len(t))
+    log = log_of(t, {"q": q + 1e-3 * rng.normal(size=len(t)), "tau": tau})
+    e = Experiment(
+        log, [Measured(joint_position(ROD, "hinge"), ["q"])], inputs={"hinge.torque": "tau"}, hold="midpoint"
+    )
+    free = freed(["rod.origin_inertia.yy", "rod.first_moment.z", "hinge.damping"], ROD)
+    fit = regression(ROD, e, free)
+    truth = {"rod.origin_inertia.yy": inertia, "rod.first_moment.z": -first, "hinge.damping": 0.4}
+    for name, p in fit.parameters.items():
+        assert abs(p.value - truth[name]) < 4.0 * p.std, name
+        assert p.value == pytest.approx(truth[name], rel=0.01)
+    cutoff = fit.extra["signals"].cutoff
+    # what the filter takes of the fastest line
+    assert 1.0 - 1.0 / (1.0 + (fastest / cutoff) ** 8) < 2e-3
+    assert cutoff < 6.0 * fastest
+
+
 def test_gaps_cut_a_log_into_runs(motion):
     e = recording(motion, torque_noise=0.05)
     cut = replace(e, log=e.log.without("q1", 3.0, 3.4).without("u0", 7.0, 7.1))

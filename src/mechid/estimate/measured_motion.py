@@ -28,7 +28,13 @@ BEND = np.array([-205 / 72, 8 / 5, -1 / 5, 8 / 315, -1 / 560])
 """weights of x_k + x_−k in the second one"""
 REACH = 4
 KEPT = 0.95
-"""part of a position's power that lies at the frequencies of the motion"""
+"""part of a rate's power that lies at the frequencies of the motion"""
+CLEAR = 4.0
+"""times the density that noise has, beyond which there is motion"""
+ROUNDED = 3e-4
+"""part of the motion's accelerations that the low-pass may take away, as a bias of inertias"""
+WIDER = 1.02
+"""step of the search for the cutoff"""
 NEAR = 3.0
 """by how much the density of acceleration may exceed its least to count as having fallen that far"""
 BIASED = 0.01
@@ -96,7 +102,7 @@ def measured_motion(form: MechanismForm, experiment: Experiment, signals: Signal
     noise = [_noise(x[longest], step) for x in q]
     chosen = cutoff is None
     if cutoff is None:
-        cutoff = max(_valley(x[longest], step) for x in q)
+        cutoff = max(_chosen(x[longest], step, signals.order) for x in q)
     choice = Signals(cutoff, signals.order, signals.window, signals.trim)
     filtered = cutoff < 0.4 / step
     if not filtered:
@@ -279,19 +285,47 @@ def _noise(x: np.ndarray, step: float) -> float:
     return float(np.sqrt(np.median(density[upper] / gain[upper]) / 2.0)) if upper.any() else 0.0
 
 
-def _valley(x: np.ndarray, step: float) -> float:
-    """Hz, above those of the motion, at which the density of acceleration has fallen to where noise takes over."""
+def _chosen(x: np.ndarray, step: float, order: int) -> float:
+    """Hz, the cutoff for a position: where noise takes over, but not so low that the motion itself is rounded off.
+
+    A low-pass of gain G takes from accelerations of density S the part Σ G (1 − G) S / Σ G² S, by which inertias
+    come out high, and leaves of noise N the part Σ G² N / Σ G² S, by which they come out low. The cutoff rises
+    from the valley until the first is small, or no larger than the second.
+    """
     omega, density = _spectrum(x, step)
     f = omega / (2.0 * np.pi * step)
-    positions = np.cumsum(density / f**4)
-    moving = f[np.searchsorted(positions, KEPT * positions[-1])]
-    # narrow lines are evened out over a third of an octave
+    white = 2.0 * _noise(x, step) ** 2 * _bending(omega) ** 2 / step**4
+    bins = _bins(f)
+    clear = [density[b].mean() > CLEAR * white[b].mean() for b in bins]
+    clear = clear if any(clear) else [True] * len(bins)
+    motion = np.where(np.repeat(clear, [len(b) for b in bins]), np.maximum(density - white, 0.0), 0.0)
+    valley = _valley(f, density, motion, bins)
+    motion[f > valley] = 0.0
+    cutoff = valley
+    while cutoff < 0.4 / step:
+        G = 1.0 / (1.0 + (np.tan(omega / 2.0) / np.tan(np.pi * cutoff * step)) ** (2 * order))
+        kept = float(np.sum(G**2 * motion))
+        rounded, noise = float(np.sum(G * (1.0 - G) * motion)), float(np.sum(G**2 * white))
+        if rounded <= max(ROUNDED * kept, noise):
+            break
+        cutoff *= WIDER
+    return cutoff
+
+
+def _bins(f: np.ndarray) -> list[np.ndarray]:
+    """Thirds of an octave, over which narrow lines and chance are evened out."""
     edges = np.exp(np.arange(np.log(f[0]) - 1e-9, np.log(f[-1]) + 0.25, 0.25))
     where = np.digitize(f, edges)
-    bins = [np.flatnonzero(where == i) for i in range(1, len(edges) + 1)]
-    bins = [b for b in bins if len(b) and f[b[-1]] >= moving]
-    middle = np.array([np.median(density[b]) for b in bins])
-    return float(np.mean(f[bins[int(np.flatnonzero(middle <= NEAR * middle.min())[0])]]))
+    return [b for i in range(1, len(edges) + 1) if len(b := np.flatnonzero(where == i))]
+
+
+def _valley(f: np.ndarray, density: np.ndarray, motion: np.ndarray, bins: list[np.ndarray]) -> float:
+    """Hz, above those of the motion, at which the density of acceleration has fallen to where noise takes over."""
+    rates = np.cumsum(motion / f**2)
+    moving = f[np.searchsorted(rates, KEPT * rates[-1])]
+    beyond = [b for b in bins if f[b[-1]] >= moving]
+    middle = np.array([np.median(density[b]) for b in beyond])
+    return float(np.mean(f[beyond[int(np.flatnonzero(middle <= NEAR * middle.min())[0])]]))
 
 
 def _bias(
