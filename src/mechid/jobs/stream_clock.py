@@ -59,9 +59,10 @@ class StreamClock:
         time = line.time + self.moved
         if time <= self.last:
             return self._gone_back(line)
-        known = line._replace(time=time)
-        garbage = self._refused(self.back)
-        self.back = []
+        known = line._replace(time=time) if self.moved else line
+        garbage: tuple[tuple[int, str], ...] = ()
+        if self.back:
+            garbage, self.back = self._refused(self.back), []
         if self.ahead is None:
             if self._usual(time - self.last):
                 return Sorted((self._taken(known),), garbage)
@@ -129,13 +130,16 @@ class StreamClock:
         return bool(self.back) and 0.0 < line.time - self.back[-1].time <= FAR * self._step()
 
     def _taken(self, sample: Stamped) -> Stamped:
-        if math.isfinite(self.last):
-            self.steps = [*self.steps[1 - USUAL :], sample.time - self.last]
+        if self.last > -math.inf:
+            self.steps.append(sample.time - self.last)
+            if len(self.steps) > USUAL:
+                del self.steps[0]
         self.last = sample.time
         return sample
 
     def _usual(self, step: float) -> bool:
-        return bool(self.steps) and step <= FAR * self._step()
+        # the smallest step is no more than the usual one, and found sooner
+        return bool(self.steps) and (step <= FAR * min(self.steps) or step <= FAR * self._step())
 
     def _step(self) -> float:
         return sorted(self.steps)[len(self.steps) // 2] if self.steps else math.inf
