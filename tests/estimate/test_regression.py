@@ -254,6 +254,10 @@ def test_the_cutoff_that_is_chosen_keeps_the_motion(fastest, seed):
     # what the filter takes of the fastest line
     assert 1.0 - 1.0 / (1.0 + (fastest / cutoff) ** 8) < 2e-3
     assert cutoff < 6.0 * fastest
+    assert not any("low-pass of" in n and "away" in n for n in fit.notes)
+    low = regression(ROD, e, free, signals=Signals(cutoff=1.5 * fastest))
+    assert any("% of the acceleration of 'hinge' away" in n for n in low.notes)
+    assert abs(low.parameters["rod.origin_inertia.yy"].value / inertia - 1.0) > 0.005
 
 
 def test_gaps_cut_a_log_into_runs(motion):
