@@ -7,6 +7,7 @@ import pytest
 
 from mechid.errors import MechidError
 from mechid.estimate.joint_form import FrictionForm, JointForm
+from mechid.estimate.separable import separable
 
 FORMS = [
     FrictionForm(),
@@ -88,3 +89,15 @@ def test_mistakes(make, told: str) -> None:
     with pytest.raises(MechidError) as error:
         make()
     assert str(error.value) == told
+
+
+@pytest.mark.parametrize("form", [FrictionForm(), JointForm(J_in=1.0)])
+@pytest.mark.parametrize(
+    ("low", "what"), [(-1.0, "omega_1 must be > 0, not"), (0.0, "omega_1 must be > 0, not")]
+)
+def test_widths_and_velocities_are_searched_above_zero(form, low, what):
+    """A width below zero only turns the sign of Coulomb's level round: every number would be found twice."""
+    rng = np.random.default_rng(0)
+    samples = rng.normal(size=(50, len(form.channels)))
+    with pytest.raises(MechidError, match=what):
+        separable(form, samples, {"omega_1": (low, 1.0), "omega_S": (0.01, 1.0)})

@@ -377,6 +377,18 @@ def test_a_start_that_fails_is_no_obstacle():
     assert found.value < 1e-3
 
 
+@pytest.mark.parametrize("corner", [(0.93, 0.9), (0.05, 0.93), (0.55, 0.03)])
+def test_patience_begins_where_the_function_does(corner):
+    """Finite in a square of 0.5 % of the region: no sweep before it can improve anything."""
+
+    def small(x):
+        apart = np.array(x) - corner
+        return np.nan if np.max(np.abs(apart)) > 0.035 else float(apart @ apart)
+
+    found = mcs(small, [0, 0], [1, 1], evaluations=1000)
+    assert found.value < 1e-6
+
+
 def test_where_everything_fails_the_outcome_says_so():
     found = mcs(lambda x: np.nan, [0], [1])
     assert found.value == np.inf

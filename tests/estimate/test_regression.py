@@ -175,6 +175,91 @@ def test_outliers_of_a_torque_are_taken_out(motion, loss):
     assert abs(robust["elbow.offset"][0] - 0.2) < 4.0 * robust["elbow.offset"][1] + slack
 
 
+@pytest.mark.parametrize("loss", ["huber", "tukey"])
+def test_outliers_are_found_before_rows_are_averaged(motion, loss):
+    """With default signals every row is a mean that holds some; errors stay those of a log without outliers."""
+    clean = recording(motion, torque_noise=0.02, noise=1e-4)
+    rng = np.random.default_rng(5)
+    hits = {name: rng.random(len(motion[0])) < 0.02 for name in ("u0", "u1")}
+    log = clean.log
+    for name, hit in hits.items():
+        size = 200.0 * hit * rng.choice([-1.0, 1.0], len(hit))
+        log = log.with_channel(name, motion[0], clean.log[name].values + size)
+    free = freed([*BODIES, *OTHERS])
+    without, squared, robust = (
+        regression(ARM, replace(clean, log=x), free, loss=how)
+        for x, how in ((clean.log, "squared"), (log, "squared"), (log, loss))
+    )
+    off = [
+        np.linalg.norm(
+            [(v - BASE[k]) / s for (k, (v, _)), (_, s) in zip(found.items(), scale.values(), strict=True)]
+        )
+        for scale in [base_of(without)]
+        for found in (base_of(without), base_of(squared), base_of(robust))
+    ]
+    assert off[1] > 10.0 * off[0]
+    assert off[2] < 1.5 * off[0] + 1.0
+    told = next(n for n in robust.notes if "left out before averaging" in n)
+    inner = [int(told.split(f" of '{name}'")[0].split()[-1]) for name in ("shoulder", "elbow")]
+    # a sample acts from half a step before to half a step after
+    for count, hit in zip(inner, hits.values(), strict=True):
+        assert 0.9 * hit.sum() < count <= 1.05 * hit.sum()
+    assert not any("left out before averaging" in n for n in squared.notes)
+
+
+@pytest.mark.parametrize("loss", ["huber", "tukey"])
+def test_where_nothing_lies_off_robust_losses_find_the_same(motion, loss):
+    e = recording(motion, torque_noise=0.05, noise=1e-4)
+    plain, robust = (regression(ARM, e, freed([*BODIES, *OTHERS]), loss=how) for how in ("squared", loss))
+    for (name, (value, std)), (other, _) in zip(
+        base_of(plain).items(), base_of(robust).values(), strict=True
+    ):
+        assert abs(value - other) < std, name
+    assert not any("left out before averaging" in n for n in robust.notes)
+
+
+ROD = (
+    Mechanism("rod")
+    .body("rod", mass=1.0, com=(0, 0, -0.3), inertia=(0.02, 0.02, 0.001))
+    .revolute("hinge", "world", "rod", axis="y")
+    .damper("hinge", damping=0.4)
+    .torque("hinge")
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("fastest", [0.5, 2.0, 5.0])
+def test_the_cutoff_that_is_chosen_keeps_the_motion(fastest, seed):
+    """Five lines with gaps between them and noisy angles; torques by (J + m l²) q̈ + b q̇ + m g l sin q = τ."""
+    rng = np.random.default_rng(seed)
+    t = np.arange(0.0, 40.0, 0.005)
+    f = np.linspace(0.1, fastest, 5)
+    size, phase = 0.25 / np.sqrt(f / f[0]), rng.uniform(0.0, 6.28, 5)
+    turn = 2.0 * np.pi * f[:, None] * t + phase[:, None]
+    w = 2.0 * np.pi * f
+    q, v, a = size @ np.sin(turn), (size * w) @ np.cos(turn), -(size * w**2) @ np.sin(turn)
+    inertia, first = 0.02 + 0.3**2, 0.3
+    tau = inertia * a + 0.4 * v + first * 9.81 * np.sin(q) + 0.05 * rng.normal(size=len(t))
+    log = log_of(t, {"q": q + 1e-3 * rng.normal(size=len(t)), "tau": tau})
+    e = Experiment(
+        log, [Measured(joint_position(ROD, "hinge"), ["q"])], inputs={"hinge.torque": "tau"}, hold="midpoint"
+    )
+    free = freed(["rod.origin_inertia.yy", "rod.first_moment.z", "hinge.damping"], ROD)
+    fit = regression(ROD, e, free)
+    truth = {"rod.origin_inertia.yy": inertia, "rod.first_moment.z": -first, "hinge.damping": 0.4}
+    for name, p in fit.parameters.items():
+        assert abs(p.value - truth[name]) < 4.0 * p.std, name
+        assert p.value == pytest.approx(truth[name], rel=0.01)
+    cutoff = fit.extra["signals"].cutoff
+    # what the filter takes of the fastest line
+    assert 1.0 - 1.0 / (1.0 + (fastest / cutoff) ** 8) < 2e-3
+    assert cutoff < 6.0 * fastest
+    assert not any("low-pass of" in n and "away" in n for n in fit.notes)
+    low = regression(ROD, e, free, signals=Signals(cutoff=1.5 * fastest))
+    assert any("% of the acceleration of 'hinge' away" in n for n in low.notes)
+    assert abs(low.parameters["rod.origin_inertia.yy"].value / inertia - 1.0) > 0.005
+
+
 def test_gaps_cut_a_log_into_runs(motion):
     e = recording(motion, torque_noise=0.05)
     cut = replace(e, log=e.log.without("q1", 3.0, 3.4).without("u0", 7.0, 7.1))

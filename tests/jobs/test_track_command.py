@@ -198,6 +198,97 @@ def test_garbage_is_counted_and_does_no_harm(lines, whole, tmp_path):
     assert made[-1]["values"] == clean[-1]["values"]
 
 
+@pytest.fixture(scope="module")
+def unsteady(lines) -> list[str]:
+    """The stream with two wrong stamps, whose clock begins anew at 1.5 s."""
+    rows = [line.split(",") for line in lines]
+    for row in rows[1501:]:
+        row[0] = f"{float(row[0]) - 1.5:.3f}"
+    rows[900][0], rows[2400][0] = "60000000", "-5"
+    return [",".join(row) for row in rows]
+
+
+def test_a_wrong_stamp_and_a_clock_that_begins_anew_end_nothing(unsteady, whole, tmp_path):
+    path, out = tmp_path / "unsteady.csv", tmp_path / "track.jsonl"
+    path.write_text("\n".join(unsteady))
+    done = track("--from", path, "--out", out)
+    assert done.code == 0, done.err
+    assert "Line 901 holds no sample: time 6e+07 s lies far after the next line's, 0.9 s." in done.err
+    assert done.err.count("the clock went back from 1.499 s to 0 s and goes on evenly") == 1
+    clean, made = written(whole)[-1], written(out)
+    assert made[-1]["garbage"] == 2
+    assert made[-1]["samples"] == clean["samples"] - 2
+    assert made[-1]["time"] == pytest.approx(clean["time"])
+    assert made[-1]["values"] == pytest.approx(clean["values"], rel=0.01)
+    events = [(line["event"], line["time"]) for line in made if line["kind"] == "event"]
+    assert [kind for kind, _ in events] == ["started", "clock", "changed"]
+    assert events[1][1] == pytest.approx(1.5)
+    assert events[2][1] == pytest.approx(2.0, abs=0.05)
+
+
+@pytest.mark.parametrize("until", [901, 1510])
+def test_what_waits_for_further_lines_is_resumed(until, unsteady, tmp_path):
+    """Ends of a log right behind a wrong stamp, and while it is not yet clear that the clock began anew."""
+    path, at_once, out = tmp_path / "log.csv", tmp_path / "at_once.jsonl", tmp_path / "track.jsonl"
+    text = "\n".join(unsteady) + "\n"
+    path.write_text(text)
+    assert track("--from", path, "--out", at_once).code == 0
+    path.write_text("\n".join(unsteady[:until]) + "\n")
+    assert track("--from", path, "--out", out).code == 0
+    path.write_text(text)
+    assert track("--from", path, "--out", out, "--resume").code == 0
+    assert out.read_bytes() == at_once.read_bytes()
+
+
+NAMES = ("t", "angle", "speed", "torque")
+
+
+@pytest.mark.parametrize(
+    ("first", "header", "garbage"),
+    [
+        (["Recorder 7, build 3", "robot;arm", "1,2,3,4", "{}"], "t,angle,speed,torque", 4),
+        (['{"hello": 1}', '{"t": 0, "angle": 0.1}', "[]"], None, 3),
+    ],
+)
+def test_what_stands_before_the_first_sample(first, header, garbage, lines, whole, tmp_path):
+    path, out = tmp_path / "log", tmp_path / "track.jsonl"
+    rows = lines[1:]
+    if header is None:
+        cells = [dict(zip(NAMES, map(float, row.split(",")), strict=True)) for row in rows]
+        rows = [json.dumps(row) for row in cells]
+    path.write_text("\n".join([*first, *([header] if header else []), *rows]))
+    done = track("--from", path, "--out", out)
+    assert done.code == 0, done.err
+    made, clean = written(out)[-1], written(whole)[-1]
+    assert made == clean | {"garbage": garbage}
+
+
+@pytest.mark.parametrize("count", [3, 2000])
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (
+            "0.1,2,3,4",
+            "no header with the columns expected, t, angle, speed, torque: name its columns under [stream] columns",
+        ),
+        ('{"t": 1}', "has all columns expected: t, angle, speed, torque."),
+        (
+            "hello",
+            "hold no samples: a CSV header or JSON objects are expected with the columns t, angle, speed",
+        ),
+        ("", "The stream is empty: a CSV header or JSON objects are expected with the columns t, angle"),
+        ("t,angle,speed,torque", "No line of the stream holds a sample: numbers are expected for t, angle"),
+    ],
+)
+def test_a_stream_without_a_sample_is_one_sentence(line, count, told, tmp_path):
+    path = tmp_path / "log"
+    path.write_text("\n".join([line] * count))
+    done = track("--from", path, "--out", tmp_path / "track.jsonl")
+    assert done.code == 2
+    assert told in done.err.replace("\n", " ")
+    assert "Traceback" not in done.err
+
+
 def test_missing_numbers_are_no_garbage(lines, tmp_path):
     holes = [line.rsplit(",", 1)[0] + "," if i % 50 == 7 else line for i, line in enumerate(lines)]
     path, out = tmp_path / "holes.csv", tmp_path / "track.jsonl"
@@ -241,6 +332,12 @@ def test_lag_gives_derivatives_of_polynomials_without_phase():
         ("channels.speed=v", "There is no channel named 'speed'."),
         ("channels.theta_in=v", "There is no column of the stream named 'v'."),
         ("channels.theta_in.unit=parsec", "parsec"),
+        (
+            "channels.theta_in_rate.unit=m/s",
+            "'theta_in_rate' is in rad/s, which m/s cannot be converted into.",
+        ),
+        ("bounds.omega_1=[-1, 1]", "The bounds of omega_1 must be > 0, not [-1, 1]."),
+        ("bounds.omega_S=[0, 1]", "The bounds of omega_S must be > 0, not [0, 1]."),
         ("tracker.window=1", "'window' must be a whole number ≥ 10, not 1."),
         ("tracker.noise.T_d_in=0", "'T_d_in' must be a number > 0, not 0."),
         ("tracker.memory=0.1", "memory of Forgetting must be a number ≥ 1, not 0.1."),
@@ -273,12 +370,75 @@ def test_wrong_places_are_one_sentence(arguments, told, tmp_path, monkeypatch):
     assert told in done.err
 
 
+@pytest.mark.parametrize("option", ["--out", "--state"])
+@pytest.mark.parametrize("target", ["log.csv", "joint.toml", "link", "log-before.csv"])
+def test_nothing_is_written_where_something_is_read(option, target, lines, tmp_path):
+    log, config, link = tmp_path / "log.csv", tmp_path / "joint.toml", tmp_path / "link"
+    source = tmp_path / "log-before.csv" if target == "log-before.csv" else log
+    source.write_text("\n".join(lines[:50]))
+    config.write_text(JOINT.read_text())
+    link.hardlink_to(source)
+    before = {path: path.read_text() for path in tmp_path.iterdir()}
+    # what an earlier run wrote into log.csv would be kept as log-before.csv
+    where = log if source != log else tmp_path / target
+    done = track("--from", source, option, where, config=config)
+    assert done.code == 2
+    what = "the study file" if target == "joint.toml" else "the samples"
+    assert f"the file of {what}: choose another one" in done.err
+    assert {path: path.read_text() for path in tmp_path.iterdir()} == before
+
+
+def test_nothing_is_written_over_the_standard_input(lines, tmp_path):
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join(lines[:50]))
+    with log.open() as source:
+        command = [*COMMAND, str(JOINT), "--out", str(log)]
+        done = subprocess.run(command, stdin=source, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2
+    assert "is the file of the samples" in done.stderr
+    assert log.read_text() == "\n".join(lines[:50])
+
+
+def test_output_and_state_are_two_files(stream, tmp_path):
+    done = track("--from", stream, "--out", tmp_path / "o", "--state", tmp_path / "o")
+    assert done.code == 2
+    assert "choose two files" in done.err
+
+
+@pytest.mark.parametrize("more", [[], ["--resume"]])
+def test_output_of_an_earlier_run_is_kept(more, stream, whole, tmp_path):
+    """Without --resume, and with it where there is no state to go on from."""
+    out = tmp_path / "track.jsonl"
+    out.write_text("precious\n")
+    done = track("--from", stream, "--out", out, *more)
+    assert done.code == 0, done.err
+    assert f"The output of an earlier run is kept as {tmp_path / 'track-before.jsonl'}." in done.err
+    assert (tmp_path / "track-before.jsonl").read_text() == "precious\n"
+    assert out.read_bytes() == whole.read_bytes()
+
+
 def test_a_state_of_other_settings_is_refused(stream, whole, tmp_path):
     out = tmp_path / "track.jsonl"
     assert track("--from", stream, "--out", out).code == 0
     done = track("--from", stream, "--out", out, "--resume", "--set", "tracker.memory=500")
     assert done.code == 2
     assert "was saved under other settings" in done.err
+
+
+def test_units_of_a_mechanism_s_coordinates(stream, tmp_path):
+    (tmp_path / "rod.xml").write_text(
+        '<mujoco><worldbody><body name="rod"><joint name="slide" type="slide" axis="1 0 0"/><inertial pos="0 0 0" '
+        'mass="1" diaginertia="1 1 1"/></body></worldbody><actuator><motor name="drive" joint="slide"/></actuator>'
+        "</mujoco>"
+    )
+    config = tmp_path / "rod.toml"
+    config.write_text(
+        '[form]\nkind = "mechanism"\nmodel = "rod.xml"\n[parameters]\n"rod.mass" = {}\n'
+        '[channels]\n"slide rate" = {column = "speed", unit = "deg/s"}\ndrive = {column = "torque", unit = "mA"}\n'
+    )
+    done = track("--from", stream, config=config)
+    assert done.code == 2
+    assert "'slide rate' is in m/s, which deg/s cannot be converted into." in done.err
 
 
 def test_a_mechanism_is_tracked_from_its_angle_and_torque(tmp_path):

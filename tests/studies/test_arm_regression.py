@@ -85,6 +85,27 @@ def test_rank_is_that_of_random_motions(reference):
     assert least_squares(phi, y, form.names).rank == 62
 
 
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ("cutoff=1e9", "Setting cutoff must be below half the rate, 500 Hz, not 1e+09."),
+        ("cutoff=-1", "Setting cutoff must be ≥ 0, not -1."),
+        ("seed=-1", "Setting seed must be a whole number ≥ 0, not -1."),
+        ("held_back=1", "Setting held_back must lie between 0 and 0.9, not 1."),
+        ("end=nan", "Setting end must lie between 2 and"),
+    ],
+)
+def test_wrong_settings_are_one_sentence(change, told, reference, tmp_path):
+    with pytest.raises(MechidError) as caught:
+        run_study("arm-regression", quick=True, changes=[change], as_json=True, out=tmp_path)
+    assert str(caught.value).startswith(told)
+
+
+def test_nothing_is_random(quick, tmp_path):
+    again = run_study("arm-regression", quick=True, changes=["seed=5"], as_json=True, out=tmp_path)
+    assert again["parameters"] == quick[0]["parameters"]
+
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "arm"
 
 

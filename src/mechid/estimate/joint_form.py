@@ -42,11 +42,19 @@ class _Friction:
     def nonlinear_units(self) -> tuple[str, ...]:
         return ("rad/s", "rad/s", "")[: len(self.nonlinear)]
 
+    @property
+    def positive(self) -> tuple[str, ...]:
+        """The nonlinear numbers that must be above zero: widths, velocities and exponents are."""
+        return self.nonlinear
+
     def _exponent(self, omega: Array) -> float:
         return float(omega[2]) if self.delta_S is None else self.delta_S
 
     def _columns(self, v: Array, omega: Array) -> tuple[Array, Array]:
         """What C1 and C2 multiply at velocities v."""
+        if np.any(omega <= 0.0):
+            name, value = next((n, x) for n, x in zip(self.nonlinear, omega, strict=True) if x <= 0.0)
+            raise MechidError(f"{name} must be > 0, not {value:g}: give bounds above zero.")
         z = np.abs(v) / omega[1]
         delta = self._exponent(omega)
         return np.tanh(v / omega[0]), v * np.exp(-(z if delta == 1.0 else z**delta))
@@ -78,6 +86,7 @@ class FrictionForm(_Friction):
     units = ("N·m·s/rad", "N·m/rad", "N·m", "N·m·s/rad")
     outputs = ("T_d_in",)
     channels = ("theta_in", "theta_in_rate", "T_d_in")
+    channel_units = ("rad", "rad/s", "N·m")
 
     def rows(self, samples: Array, omega: Array) -> tuple[Array, Array]:
         """φ (N, 1, 4) and y (N, 1)."""
@@ -125,6 +134,12 @@ class JointForm(_Friction):
         *("N·m·s/rad", "N·m", "N·m", "N·m"),
     )
     outputs = ("input", "output")
+
+    @property
+    def channel_units(self) -> tuple[str | None, ...]:
+        """SI units of the channels; None for a motor's current that stands for its torque (K_m = 1)."""
+        current, last = None if self.K_m == 1.0 else "A", "N·m" if self.J_out is None else "rad/s²"
+        return ("rad", "rad/s", "rad/s²", current, "rad", "rad/s", last)
 
     def __post_init__(self) -> None:
         super().__post_init__()

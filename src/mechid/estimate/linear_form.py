@@ -118,6 +118,11 @@ class MechanismForm:
             *(f"{c} {what}" for what in ("position", "rate", "acceleration") for c in self.independent),
             *m.input_names,
         )
+        turns = [m.coordinate(c).unit for c in self.independent]
+        # an input may be a force or, before a motor's gain, a current
+        self.channel_units = (
+            "s", *(f"{unit}{per}" for per in ("", "/s", "/s²") for unit in turns), *(None for _ in m.input_names)
+        )  # fmt: skip
         parts = isinstance(m, Mechanism)
         self.closed = parts and not m.combinations and not any(isinstance(e, APART) for e in m.elements)
 

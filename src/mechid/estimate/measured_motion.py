@@ -28,7 +28,13 @@ BEND = np.array([-205 / 72, 8 / 5, -1 / 5, 8 / 315, -1 / 560])
 """weights of x_k + x_−k in the second one"""
 REACH = 4
 KEPT = 0.95
-"""part of a position's power that lies at the frequencies of the motion"""
+"""part of a rate's power that lies at the frequencies of the motion"""
+CLEAR = 4.0
+"""times the density that noise has, beyond which there is motion"""
+ROUNDED, TOLD = 3e-4, 3e-3
+"""part of the motion's accelerations that a low-pass that is chosen may take away, and from which on it is told"""
+WIDER = 1.02
+"""step of the search for the cutoff"""
 NEAR = 3.0
 """by how much the density of acceleration may exceed its least to count as having fallen that far"""
 BIASED = 0.01
@@ -95,8 +101,9 @@ def measured_motion(form: MechanismForm, experiment: Experiment, signals: Signal
         )
     noise = [_noise(x[longest], step) for x in q]
     chosen = cutoff is None
+    spectra = [_motion_of(x[longest], step) for x in q]
     if cutoff is None:
-        cutoff = max(_valley(x[longest], step) for x in q)
+        cutoff = max(_chosen(s, step, signals.order) for s in spectra)
     choice = Signals(cutoff, signals.order, signals.window, signals.trim)
     filtered = cutoff < 0.4 / step
     if not filtered:
@@ -140,6 +147,8 @@ def measured_motion(form: MechanismForm, experiment: Experiment, signals: Signal
         f"{len(kept)} run{'s' * (len(kept) != 1)} ({trim:.3g} s and differences)."
     )
     notes += _bias(form, samples, kept, together, step, noise, cutoff if filtered else None, signals.order)
+    if filtered:
+        notes += _rounding(who, form, [s.rounded(cutoff, step, signals.order)[0] for s in spectra], cutoff)
     return Motion(experiment.name, samples, tuple(kept), together, tuple(notes), choice)
 
 
@@ -279,19 +288,81 @@ def _noise(x: np.ndarray, step: float) -> float:
     return float(np.sqrt(np.median(density[upper] / gain[upper]) / 2.0)) if upper.any() else 0.0
 
 
-def _valley(x: np.ndarray, step: float) -> float:
-    """Hz, above those of the motion, at which the density of acceleration has fallen to where noise takes over."""
+class _Spectrum(NamedTuple):
+    """Densities of a position's acceleration."""
+
+    omega: np.ndarray
+    """rad a sample"""
+    motion: np.ndarray
+    """as far as it is clear, up to the valley"""
+    white: np.ndarray
+    """by white noise in the position"""
+    valley: float
+    """Hz, where noise takes over"""
+
+    def rounded(self, cutoff: float, step: float, order: int) -> tuple[float, float]:
+        """What a low-pass of gain G takes away and what noise it leaves, as parts of what it leaves of the motion.
+
+        Σ G (1 − G) S / Σ G² S, which biases inertias, and Σ G² N / Σ G² S, by which they come out low.
+        """
+        G = 1.0 / (1.0 + (np.tan(self.omega / 2.0) / np.tan(np.pi * cutoff * step)) ** (2 * order))
+        kept = max(float(np.sum(G**2 * self.motion)), 1e-300)
+        return float(np.sum(G * (1.0 - G) * self.motion)) / kept, float(np.sum(G**2 * self.white)) / kept
+
+
+def _motion_of(x: np.ndarray, step: float) -> _Spectrum:
+    """What of a position's acceleration is motion, and what is noise."""
     omega, density = _spectrum(x, step)
     f = omega / (2.0 * np.pi * step)
-    positions = np.cumsum(density / f**4)
-    moving = f[np.searchsorted(positions, KEPT * positions[-1])]
-    # narrow lines are evened out over a third of an octave
+    white = 2.0 * _noise(x, step) ** 2 * _bending(omega) ** 2 / step**4
+    bins = _bins(f)
+    clear = [density[b].mean() > CLEAR * white[b].mean() for b in bins]
+    clear = clear if any(clear) else [True] * len(bins)
+    motion = np.where(np.repeat(clear, [len(b) for b in bins]), np.maximum(density - white, 0.0), 0.0)
+    valley = _valley(f, density, motion, bins)
+    motion[f > valley] = 0.0
+    return _Spectrum(omega, motion, white, valley)
+
+
+def _chosen(spectrum: _Spectrum, step: float, order: int) -> float:
+    """Hz, the cutoff for a position: where noise takes over, but not so low that the motion itself is rounded off.
+
+    From the valley it rises until what the low-pass takes of the motion is small, or less than the noise it leaves.
+    """
+    cutoff = spectrum.valley
+    while cutoff < 0.4 / step:
+        rounded, noise = spectrum.rounded(cutoff, step, order)
+        if rounded <= max(ROUNDED, noise):
+            break
+        cutoff *= WIDER
+    return cutoff
+
+
+def _bins(f: np.ndarray) -> list[np.ndarray]:
+    """Thirds of an octave, over which narrow lines and chance are evened out."""
     edges = np.exp(np.arange(np.log(f[0]) - 1e-9, np.log(f[-1]) + 0.25, 0.25))
     where = np.digitize(f, edges)
-    bins = [np.flatnonzero(where == i) for i in range(1, len(edges) + 1)]
-    bins = [b for b in bins if len(b) and f[b[-1]] >= moving]
-    middle = np.array([np.median(density[b]) for b in bins])
-    return float(np.mean(f[bins[int(np.flatnonzero(middle <= NEAR * middle.min())[0])]]))
+    return [b for i in range(1, len(edges) + 1) if len(b := np.flatnonzero(where == i))]
+
+
+def _valley(f: np.ndarray, density: np.ndarray, motion: np.ndarray, bins: list[np.ndarray]) -> float:
+    """Hz, above those of the motion, at which the density of acceleration has fallen to where noise takes over."""
+    rates = np.cumsum(motion / f**2)
+    moving = f[np.searchsorted(rates, KEPT * rates[-1])]
+    beyond = [b for b in bins if f[b[-1]] >= moving]
+    middle = np.array([np.median(density[b]) for b in beyond])
+    return float(np.mean(f[beyond[int(np.flatnonzero(middle <= NEAR * middle.min())[0])]]))
+
+
+def _rounding(who: str, form: MechanismForm, shares: list[float], cutoff: float) -> list[str]:
+    """How much of the motion a low-pass takes away."""
+    share, name = max(zip(shares, form.independent, strict=True))
+    if share <= TOLD:
+        return []
+    return [
+        f"{who}: the low-pass of {cutoff:.3g} Hz takes {100 * share:.2g} % of the acceleration of '{name}' away, "
+        "but nothing of the forces, which biases inertias by that much and more. A higher cutoff takes less."
+    ]
 
 
 def _bias(

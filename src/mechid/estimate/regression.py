@@ -4,8 +4,8 @@
 
 No equation is solved in time and nothing has to be guessed: the numbers follow from one triangle of the rows. What
 of them acts only in combination is told as base parameters with their excitation. Rows are weighted by the noise of
-each coordinate's force, found with the parameters; robust losses take outliers out. Bodies freed by `free_inertia`
-come out physically consistent.
+each coordinate's force, found with the parameters; robust losses take outliers out, single samples first. Bodies
+freed by `free_inertia` come out physically consistent.
 """
 
 from __future__ import annotations
@@ -21,19 +21,21 @@ from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError, choices, unknown
 from mechid.estimate.experiment import Experiment
 from mechid.estimate.fit import Compared, Fit
-from mechid.estimate.linear import LOSSES, least_squares
-from mechid.estimate.linear_form import MechanismForm, acts_on, has_loops
+from mechid.estimate.linear import LOSSES, LinearSolution, least_squares
+from mechid.estimate.linear_form import MechanismForm, has_loops
 from mechid.estimate.linear_numbers import TEN
-from mechid.estimate.measured_motion import Signals, measured_motion, measured_positions
+from mechid.estimate.measured_motion import Motion, Signals, measured_motion, measured_positions
+from mechid.estimate.outliers import Averaged, motor_forces, outliers, without
 from mechid.estimate.prepare import check
 from mechid.estimate.regression_fit import Explained, LeastSquares, compared, fitted
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
 from mechid.estimate.stepper_rows import stepper_rows
 from mechid.model.parameters import Parameters
-from mechid.model.parts import Motor
 from mechid.threads import small_matrices
 
 WEIGHTS = ("equal", "estimated")
+ROUNDS = 5
+"""of finding outliers and fitting without them"""
 
 
 @small_matrices()
@@ -52,21 +54,37 @@ def regression(
     Measured positions of all independent coordinates give rates and accelerations as `signals` say. loss:
     "squared", "huber" or "tukey". weights: of the coordinates' forces, "equal", "estimated" (by their residuals,
     found with the parameters) or a std for each, N·m or N. With a stepper rows are its own residual along the
-    measured positions; with Variational no acceleration appears in them.
+    measured positions; with Variational no acceleration appears in them. Robust losses leave out single samples
+    of the forces that lie off before rows are averaged, and tell how many, but not with a stepper.
     """
     begun = clock.perf_counter()
     experiments = [experiment] if isinstance(experiment, Experiment) else list(experiment)
     _check(mechanism, experiments, free, stepper or Variational(1.0), signals, loss, weights)
     signals = signals or Signals()
     form = _form(free, experiments)
-    logs = [rows_of(form, e, signals, stepper) for e in experiments]
-    phi = np.concatenate([x.phi for x in logs])
-    y = np.concatenate([x.y for x in logs])
-    _refuse_nothing(form, y)
     std = None if weights == "equal" else weights
-    solution = least_squares(
-        phi, y, form.names, std=std, loss=loss, reference=form.numbers.start, order=preference(form)
-    )
+
+    def solved(logs: list[Explained]) -> tuple[np.ndarray, np.ndarray, LinearSolution]:
+        phi = np.concatenate([x.phi for x in logs])
+        y = np.concatenate([x.y for x in logs])
+        _refuse_nothing(form, y)
+        start, order = form.numbers.start, preference(form)
+        return phi, y, least_squares(phi, y, form.names, std=std, loss=loss, reference=start, order=order)
+
+    if stepper is not None:
+        logs = [stepper_rows(form, e, signals, stepper) for e in experiments]
+    else:
+        averaged = [_averaged(form, measured_motion(form, e, signals)) for e in experiments]
+        logs = [a.rows for a in averaged]
+    phi, y, solution = solved(logs)
+    if loss != "squared" and stepper is None:
+        before: list[np.ndarray] = []
+        for _ in range(ROUNDS):
+            off = [_off(form, a, solution) for a in averaged]
+            if before and all(np.array_equal(x, z) for x, z in zip(off, before, strict=True)):
+                break
+            logs, before = [without(form, a, x) for a, x in zip(averaged, off, strict=True)], off
+            phi, y, solution = solved(logs)
     how = LeastSquares(loss, weights if isinstance(weights, str) else tuple(float(w) for w in weights))
     return fitted(form, logs, phi, y, solution, how, begun, {"stepper": stepper})
 
@@ -136,12 +154,16 @@ def rows_of(
     """The rows of one log."""
     if stepper is not None:
         return stepper_rows(form, experiment, signals, stepper)
-    motion = measured_motion(form, experiment, signals)
+    return _averaged(form, measured_motion(form, experiment, signals)).rows
+
+
+def _averaged(form: MechanismForm, motion: Motion) -> Averaged:
+    """A motion's rows, with all samples in them."""
     parts = [form.mean_rows(motion.samples[run], motion.together) for run in motion.runs]
     time = [motion.samples[run, 0].reshape(-1, motion.together).mean(1) for run in motion.runs]
-    motors = [_motors(form, motion.samples[run], motion.together) for run in motion.runs]
-    return Explained(
-        experiment.name,
+    motors = [motor_forces(form, motion.samples[run], motion.together) for run in motion.runs]
+    rows = Explained(
+        motion.name,
         np.concatenate(time),
         np.concatenate([p for p, _ in parts]),
         np.concatenate([y for _, y in parts]),
@@ -149,21 +171,15 @@ def rows_of(
         motion.notes,
         motion.signals,
     )
+    return Averaged(motion, rows)
 
 
-def _motors(form: MechanismForm, samples: np.ndarray, together: int) -> np.ndarray:
-    """(N, outputs, motors) generalized force of each motor by a gain and a gear ratio of one."""
-    m = form.mechanism
-    motion = form._motion(samples)
-    motors = [e for e in m.elements if isinstance(e, Motor)]
-    force = np.zeros((len(m.coordinates), len(motors), len(samples)))
-    for k, e in enumerate(motors):
-        for i, ratio in acts_on(m, e.coordinate):
-            force[i, k] = ratio * motion.u[m.input_names.index(e.name)]
-    projected = form._projected(motion, force)
-    count = len(samples) // together
-    means = projected[..., : count * together].reshape(*projected.shape[:2], count, together).mean(-1)
-    return np.moveaxis(means, -1, 0)
+def _off(form: MechanismForm, averaged: Averaged, solution: LinearSolution) -> np.ndarray:
+    """Samples that lie off; where each is a row the loss itself sees them."""
+    motion = averaged.motion
+    if motion.together == 1:
+        return np.zeros((len(motion.samples), len(form.outputs)), bool)
+    return outliers(form, motion, solution.theta)
 
 
 def explained(fit: Fit, experiment: Experiment, *, signals: Signals | None = None) -> tuple[Compared, ...]:

@@ -65,6 +65,15 @@ class Lines:
         self.kind, self.columns, self.header = "csv", cells, text
         return True
 
+    def only_numbers(self, text: str) -> bool:
+        """Whether a line is a row of a CSV stream without a header."""
+        cells = text.split(self.separator)
+        return len(cells) > 1 and all(map(_is_number, cells)) and any(cell.strip() for cell in cells)
+
+    def forget(self) -> None:
+        """The line that was opened last was neither a header nor a sample after all."""
+        self.kind, self.columns, self.separator, self.header = "", (), ",", ""
+
     def choose(self, wanted: Sequence[str]) -> None:
         """Says which columns a sample is made of; they must be there."""
         for name in (*([self.time] if self.time is not None else []), *wanted):

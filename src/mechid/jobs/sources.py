@@ -89,6 +89,38 @@ def opened(where: str, tell: Callable[[str], None]) -> Iterator[Source]:
             yield _file(Path(where), stack)
 
 
+def refuse_overwriting(study: Path, source: str, out: Path | None, kept: Path | None) -> None:
+    """Refuse to write where the study stands, where samples come from, or output and state into one file."""
+    read = {"the study file": study}
+    if source == "-":
+        with contextlib.suppress(OSError):
+            read["the samples"] = Path(f"/dev/fd/{sys.stdin.fileno()}")
+    elif not source.startswith("tcp:"):
+        read["the samples"] = Path(source.removeprefix("unix:"))
+    written = {option: path for option, path in (("--out", out), ("--state", kept)) if path is not None}
+    for option, path in written.items():
+        aside = path.with_name(f"{path.stem}-before{path.suffix}")
+        for what, other in read.items():
+            if _same(path, other):
+                raise MechidError(f"{option} '{path}' is the file of {what}: choose another one to write to.")
+            if _same(aside, other):
+                raise MechidError(
+                    f"{option} '{path}' would keep an earlier run as '{aside}', which is the file of {what}: "
+                    "choose another one to write to."
+                )
+    if len(written) == 2 and _same(*written.values()):
+        raise MechidError(f"--out and --state are both '{out}': choose two files.")
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two paths are one regular file, or will be."""
+    try:
+        found = one.stat(), other.stat()
+    except OSError:
+        return one.resolve() == other.resolve()
+    return os.path.samestat(*found) and not stat.S_ISCHR(found[0].st_mode)
+
+
 def _file(path: Path, stack: contextlib.ExitStack) -> Source:
     try:
         if path.is_dir():

@@ -24,18 +24,22 @@ from rich.text import Text
 
 from mechid.errors import MechidError
 from mechid.estimate.online import BLOCK, Tracking
-from mechid.estimate.online_parts import STARTING, Report
+from mechid.estimate.online_parts import STARTING, Event, Report
 from mechid.estimate.online_state import load_state, save_state, state
 from mechid.jobs.checkpoint import set_aside
-from mechid.jobs.lag import Derived, Lag
+from mechid.jobs.lag import Lag
 from mechid.jobs.lines import Garbage, Lines
-from mechid.jobs.sources import Source, opened
-from mechid.jobs.track_file import Asked, origin
+from mechid.jobs.opening import Opening
+from mechid.jobs.sources import Source, opened, refuse_overwriting
+from mechid.jobs.stream_clock import Sorted, Stamped, StreamClock
+from mechid.jobs.track_file import Asked, chosen_columns
 from mechid.report.screen import counted
 from mechid.report.track import Live
 
 TOLD = 5
 """lines that hold no sample which are told one by one"""
+LOOKED = 100
+"""lines of garbage from the beginning after which nothing more is hoped for"""
 
 
 @dataclass
@@ -61,17 +65,24 @@ class Sink:
     counts: Counts
     _file: IO[bytes] | None = field(default=None)
 
-    def open(self, resume: bool) -> None:
+    def open(self, resumed: bool) -> Path | None:
+        """Begins to write, or goes on. What an earlier run has written and this one does not go on with is kept
+        under another name, which is returned."""
         if self.path is None:
-            return
+            return None
+        before = None
         try:
-            self._file = open(self.path, "r+b" if resume and self.path.exists() else "wb")  # noqa: SIM115
+            real = self.path.resolve()
+            if not resumed and real.is_file() and real.stat().st_size:
+                before = set_aside(real)
+            self._file = open(self.path, "r+b" if resumed and self.path.exists() else "wb")  # noqa: SIM115
             if self._file.seek(0, os.SEEK_END) < self.counts.written:
                 raise MechidError(f"'{self.path}' is shorter than what was written to it: start anew.")
             self._file.truncate(self.counts.written)
             self._file.seek(self.counts.written)
         except OSError as error:
             raise MechidError(f"'{self.path}' cannot be written: {error.strerror or error}.") from None
+        return before
 
     def write(self, made: dict[str, Any], *, counted: bool = True) -> None:
         data = (json.dumps(made, ensure_ascii=False) + "\n").encode()
@@ -109,6 +120,8 @@ class Job:
     lag: Lag | None = None
     ready: bool = False
     """columns are known"""
+    clock: StreamClock = field(default_factory=StreamClock)
+    opening: Opening = field(default_factory=Opening)
     saved: float = 0.0
     _block: list[tuple[float, np.ndarray]] = field(default_factory=list)
     _factors: np.ndarray = field(default_factory=lambda: np.ones(0))
@@ -141,6 +154,11 @@ class Job:
                 self._save()
         self._flush()
         self._save(now=True)
+        # what waits is in the state: if the stream goes on after all, further lines settle it
+        self._settle(self.clock.end())
+        self._flush()
+        if not self.counts.samples:
+            raise self._nothing()
 
     def _begins_again(self, line: bytes) -> bool:
         text = line.decode("utf-8", "replace").strip()
@@ -150,35 +168,48 @@ class Job:
             time, _ = self.lines.sample(text)
         except Garbage:
             return False
-        return time <= self.counts.last
+        return self.clock.seen_before(time)
 
     def _line(self, line: bytes) -> None:
         try:
             text = line.decode("utf-8-sig" if self.counts.lines == 1 else "utf-8").strip()
             if not text or text.startswith("#") or (self.lines.header and text == self.lines.header):
                 return
-            if not self.ready:
-                header = self.lines.open(text, self.asked.header)
-                self.prepare()
-                if header:
-                    return
+            if not self.ready and self._header(text):
+                return
             time, numbers = self.lines.sample(text)
-            if math.isnan(time):
-                time = self.counts.samples / self.asked.rate
-            if not time > self.counts.last:
-                raise Garbage(f"time {time:g} s does not lie after {self.counts.last:g} s")
         except (Garbage, UnicodeDecodeError) as error:
-            self.counts.garbage += 1
-            if self.counts.garbage <= TOLD:
-                why = "no text" if isinstance(error, UnicodeDecodeError) else str(error)
-                more = " Further ones are only counted." if self.counts.garbage == TOLD else ""
-                self.tell(f"Line {self.counts.lines} holds no sample: {why}.{more}")
+            why = "no text" if isinstance(error, UnicodeDecodeError) else str(error)
+            self._garbage(self.counts.lines, why)
+            if self.counts.garbage >= LOOKED and not self.counts.samples and self.clock.ahead is None:
+                raise self._nothing() from None
             return
+        if math.isnan(time):
+            self._take(self.counts.samples / self.asked.rate, numbers)
+        else:
+            self._settle(self.clock.sort(Stamped(self.counts.lines, time, numbers)))
+
+    def _settle(self, settled: Sorted) -> None:
+        for line, why in settled.garbage:
+            self._garbage(line, why)
+        if settled.anew:
+            self._flush()
+            self.tell(settled.anew)
+            first, last = settled.samples[0].time, settled.samples[-1].time
+            event = Event(first, last, "clock", settled.anew, False, {})
+            self._written(event)
+        for sample in settled.samples:
+            self._take(sample.time, sample.numbers)
+
+    def _garbage(self, line: int, why: str) -> None:
+        self.counts.garbage += 1
+        if self.counts.garbage <= TOLD:
+            more = " Further ones are only counted." if self.counts.garbage == TOLD else ""
+            self.tell(f"Line {line} holds no sample: {why}.{more}")
+
+    def _take(self, time: float, numbers: list[float]) -> None:
         self.counts.samples += 1
         self.counts.last = time
-        self._sample(time, numbers)
-
-    def _sample(self, time: float, numbers: list[float]) -> None:
         sample = np.full(len(self.tracking.form.channels), np.nan)
         sample[self._picks] = np.array(numbers) * self._factors
         if self.lag is not None:
@@ -207,9 +238,7 @@ class Job:
 
     def _told(self, report: Report) -> None:
         for event in report.events:
-            made = event._asdict()
-            made = {"kind": "event", "event": made.pop("kind"), **made}
-            self.sink.write(made)
+            self._written(event)
         if self.tracking.count % self.asked.every == 0:
             self.sink.write(self._estimate(report))
             self._show()
@@ -223,6 +252,10 @@ class Job:
 
     def _std(self) -> dict[str, float | None]:
         return {name: _plain(std) for name, std in self.tracking.std.items()}
+
+    def _written(self, event: Event) -> None:
+        made = event._asdict()
+        self.sink.write({"kind": "event", "event": made.pop("kind"), **made})
 
     def _show(self) -> None:
         what = f"{counted(self.counts.samples, 'sample')}, {counted(self.counts.garbage, 'line')} of garbage"
@@ -246,37 +279,39 @@ class Job:
 
     # -- columns -------------------------------------------------------------------------------------------
 
+    def _header(self, text: str) -> bool:
+        """Whether a line before the first sample is the header; Garbage is raised if it is neither that nor one."""
+        try:
+            header = self.lines.open(text, self.asked.header)
+            self.prepare()
+        except Garbage:
+            self.opening.numbers += self.lines.only_numbers(text)
+            raise
+        except MechidError as error:
+            if self.asked.header:
+                raise
+            self.opening.refuse(self.asked.expected, self.lines.columns, str(error))
+            self.lines.forget()
+            raise Garbage(str(error).removesuffix(".")) from None
+        return header
+
+    def _nothing(self) -> MechidError:
+        """That no line was a sample."""
+        return self.opening.error(self.asked.expected, self.asked.header or self.ready, self.counts.garbage)
+
     def prepare(self) -> None:
         """Chooses columns for channels, and derives the channels that have none."""
-        channels = list(self.tracking.form.channels)
-        taken: dict[str, str] = {}
-        factors = {}
-        for name in channels:
-            column = self.asked.columns.get(name)
-            if column is not None:
-                taken[name], factors[name] = column.name, column.factor
-            elif name in self.lines.columns and name != "time":
-                taken[name], factors[name] = name, 1.0
-        derived = []
-        for name in channels:
-            if name in taken or name == "time":
-                continue
-            sources = [(s, order) for s, order in origin(name, channels) if s in taken]
-            if not sources:
-                entry = self.asked.file.root.get("channels") or self.asked.file.root
-                raise entry.error(
-                    f"The stream has no column '{name}', and [channels] names none for it; "
-                    f"its columns: {', '.join(self.lines.columns)}."
-                )
-            source, order = sources[0]
-            derived.append(Derived(channels.index(name), channels.index(source), order))
-            what = "derivative" if order == 1 else "second derivative"
+        chosen = chosen_columns(self.asked, self.lines.columns)
+        self.lines.choose([column.name for column in chosen.taken.values()])
+        channels = self.asked.tracker.form.channels
+        self._picks = [channels.index(name) for name in chosen.taken]
+        self._factors = np.array([column.factor for column in chosen.taken.values()])
+        for d in chosen.derived:
+            what = "derivative" if d.order == 1 else "second derivative"
+            name, source = channels[d.channel], channels[d.source]
             self.tell(f"{name} is the {what} of {source} over {self.asked.window} samples.")
-        self.lines.choose(list(taken.values()))
-        self._picks = [channels.index(name) for name in taken]
-        self._factors = np.array([factors[name] for name in taken])
-        if derived:
-            self.lag = Lag(len(channels), derived, self.asked.window, self.asked.degree)
+        if chosen.derived:
+            self.lag = Lag(len(channels), chosen.derived, self.asked.window, self.asked.degree)
             self.tell(f"Estimates are {self.lag.half} samples late by that.")
         self.ready = True
 
@@ -290,6 +325,8 @@ class Job:
         self.sink.sync()
         about = {
             "counts": vars(self.counts),
+            "clock": self.clock.state(),
+            "opening": vars(self.opening),
             "columns": self.lines.columns,
             "kind": self.lines.kind,
             "separator": self.lines.separator,
@@ -311,6 +348,8 @@ class Job:
                 raise MechidError(f"'{path}' was saved under other settings: start without --resume.")
             for key, value in about["counts"].items():
                 setattr(self.counts, key, value)
+            self.clock = StreamClock.restored(about["clock"])
+            self.opening = Opening(**about["opening"])
             self.lines.columns, self.lines.kind = tuple(about["columns"]), about["kind"]
             self.lines.separator, self.lines.header = about["separator"], about["header"]
         except (KeyError, TypeError, ValueError) as error:
@@ -350,22 +389,26 @@ def run_track(
     kept = out.with_name(f"{out.name}.state.npz") if kept is None and out is not None else kept
     if resume and kept is None:
         raise MechidError("--resume needs --out or --state: where else would the state stand?")
+    where = asked.source if source is None else source
+    refuse_overwriting(asked.file.path, where, out, kept)
     counts = Counts()
     lines = Lines(asked.time, asked.rate)
     with Live(quiet, console) as live:
         job = Job(asked, asked.tracker.start(), lines, counts, Sink(out, counts), kept, tell, live.show)
-        if resume and kept is not None and kept.exists():
+        resumed = resume and kept is not None and kept.exists()
+        if resumed and kept is not None:
             job.resume(kept)
             tell(f"Resuming after {counted(counts.samples, 'sample')}.")
         elif resume:
             tell(f"There is no '{kept}' yet: beginning at the beginning.")
-        elif kept is not None and (before := set_aside(kept)) is not None:
-            tell(f"The state of an earlier run is kept as {before}.")
-        with opened(asked.source if source is None else source, tell) as stream:
+        with opened(where, tell) as stream:
             if stream.seekable:
                 stream.skip(counts.bytes)
             try:
-                job.sink.open(resume)
+                if not resumed and kept is not None and (before := set_aside(kept)) is not None:
+                    tell(f"The state of an earlier run is kept as {before}.")
+                if (before := job.sink.open(resumed)) is not None:
+                    tell(f"The output of an earlier run is kept as {before}.")
                 job.follow(stream)
                 return job.finish()
             except BrokenPipeError:

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from mechid.data.units import to_si
+from mechid.data.units import same_dimension, to_si
 from mechid.errors import choices, unknown
 from mechid.estimate.joint_form import FrictionForm, JointForm
 from mechid.estimate.linear_form import LinearForm, MechanismForm
@@ -23,6 +23,7 @@ from mechid.estimate.online import Tracker
 from mechid.estimate.recursive import Forgetting
 from mechid.estimate.separable import CRITERIA
 from mechid.jobs.entries import Entry, EntryFile, read_entries
+from mechid.jobs.lag import Derived
 from mechid.jobs.study_file import read_mechanism_entry, read_parameters
 from mechid.model.parameters import Parameters
 
@@ -66,6 +67,15 @@ class Asked:
     """samples from one estimate written to the next"""
     save: float
     """s from one saved state to the next"""
+
+    @property
+    def expected(self) -> tuple[str, ...]:
+        """Columns without which a stream cannot be followed: the time's, and those of channels not derived."""
+        channels = self.tracker.form.channels
+        named = [c for c in channels if c in self.columns]
+        own = [c for c in channels if c not in named and c != "time" and not origin(c, channels)]
+        time = [] if self.time is None else [self.time]
+        return (*time, *(self.columns[c].name if c in named else c for c in channels if c in (*named, *own)))
 
 
 def read_track(path: Path, changes: Sequence[str] = ()) -> Asked:
@@ -144,7 +154,7 @@ def _tracker(form: LinearForm, bounds: Entry | None, entry: Entry | None) -> Tra
     options: dict[str, Any] = {"delay": 500}
     limits = {} if bounds is None else bounds.table(form.nonlinear)
     if limits or bounds is not None:
-        options["bounds"] = {name: tuple(e.numbers(2, finite=False)) for name, e in limits.items()}
+        options["bounds"] = {name: _bounds(form, name, e) for name, e in limits.items()}
     options |= {key: given[key].whole(least) for key, least in WHOLE.items() if key in given}
     options |= {key: given[key].number(above=0.0) for key in NUMBERS if key in given}
     rule = {key: given[key].number(finite=key != "memory") for key in FORGETTING if key in given}
@@ -163,6 +173,14 @@ def _tracker(form: LinearForm, bounds: Entry | None, entry: Entry | None) -> Tra
         return Tracker(form, forgetting=Forgetting(**rule), **options)
 
 
+def _bounds(form: LinearForm, name: str, entry: Entry) -> tuple[float, ...]:
+    """Bounds of a nonlinear number, above zero where it must be."""
+    low, high = entry.numbers(2, finite=False)
+    if name in getattr(form, "positive", ()) and not low > 0.0:
+        raise entry.error(f"The bounds of {name} must be > 0, not [{low:g}, {high:g}].")
+    return low, high
+
+
 def _columns(entry: Entry | None, form: LinearForm) -> dict[str, Column]:
     made = {}
     for name, e in (entry.table() if entry is not None else {}).items():
@@ -175,9 +193,47 @@ def _columns(entry: Entry | None, form: LinearForm) -> dict[str, Column]:
         factor = 1.0
         if "unit" in given:
             with given["unit"].blamed():
-                factor = to_si(given["unit"].text())[0]
+                factor, unit = to_si(given["unit"].text())
+            own = getattr(form, "channel_units", (None,) * len(form.channels))[form.channels.index(name)]
+            if own is not None and not same_dimension(unit, own):
+                raise given["unit"].error(
+                    f"'{name}' is in {own}, which {given['unit'].text()} cannot be converted into."
+                )
         made[name] = Column(given["column"].text(), factor)
     return made
+
+
+class Chosen(NamedTuple):
+    """Where the channels of a form come from."""
+
+    taken: dict[str, Column]
+    """by channel"""
+    derived: list[Derived]
+
+
+def chosen_columns(asked: Asked, columns: Sequence[str]) -> Chosen:
+    """Columns of a stream for channels, and what the channels are derived from that have none."""
+    channels = asked.tracker.form.channels
+    taken = {}
+    for name in channels:
+        if name in asked.columns:
+            taken[name] = asked.columns[name]
+        elif name in columns and name != "time":
+            taken[name] = Column(name, 1.0)
+    derived = []
+    for name in channels:
+        if name in taken or name == "time":
+            continue
+        sources = [(s, order) for s, order in origin(name, channels) if s in taken]
+        if not sources:
+            entry = asked.file.root.get("channels") or asked.file.root
+            raise entry.error(
+                f"The stream has no column '{name}', and [channels] names none for it; "
+                f"its columns: {', '.join(columns)}."
+            )
+        source, order = sources[0]
+        derived.append(Derived(channels.index(name), channels.index(source), order))
+    return Chosen(taken, derived)
 
 
 def origin(name: str, channels: Sequence[str]) -> list[tuple[str, int]]:

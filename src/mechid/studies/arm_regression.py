@@ -35,6 +35,7 @@ SETTINGS: Settings = {
     "held_back": 0.33,
     "rate": 5000.0,
     "variants": True,
+    "seed": 0,
 }
 ABOUT = {
     "loss": "squared, huber or tukey, of the fit that is told in full",
@@ -45,6 +46,7 @@ ABOUT = {
     "held_back": "part of the log, its end, on which a fit of the rest is tried",
     "rate": "Hz, to which the log is averaged before anything else; 5000: as it is",
     "variants": "ordinary, weighted, robust and physically consistent fits side by side",
+    "seed": "of nothing: the log is a real one and nothing else is random; every seed gives the same",
 }
 QUICK: Settings = {"rate": 1000.0, "variants": False}
 VARIANTS = {
@@ -97,11 +99,18 @@ def _choices(settings: Settings) -> tuple[dict[str, Any], Signals]:
     for name in ("cutoff", "window"):
         if not 0.0 <= float(settings[name]) < np.inf:
             raise MechidError(f"Setting {name} must be ≥ 0, not {settings[name]:g}.")
+    if not isinstance(settings["seed"], int) or settings["seed"] < 0:
+        raise MechidError(f"Setting seed must be a whole number ≥ 0, not {settings['seed']}.")
     if not 0.0 < float(settings["held_back"]) < 0.9:
         raise MechidError(f"Setting held_back must lie between 0 and 0.9, not {settings['held_back']:g}.")
     if not 100.0 <= float(settings["rate"]) <= tx40.RATE:
         raise MechidError(
             f"Setting rate must lie between 100 and {tx40.RATE:g} Hz, not {settings['rate']:g}."
+        )
+    if not float(settings["cutoff"]) < 0.5 * float(settings["rate"]):
+        raise MechidError(
+            f"Setting cutoff must be below half the rate, {0.5 * settings['rate']:g} Hz, not "
+            f"{settings['cutoff']:g}."
         )
     return how, Signals(cutoff=float(settings["cutoff"]) or None, window=float(settings["window"]) or None)
 

@@ -81,7 +81,7 @@ def friction_stream(
     course = {name: truth[name] * factor[name] for name in (*LINEAR, *NONLINEAR)}
     form, zero = FrictionForm(delta_S=delta_S), np.zeros_like(t)
     torque = np.zeros_like(t)
-    edges = [0, *(int(np.searchsorted(t, j)) for j in jumps), len(t)]
+    edges = [0, *sorted(int(np.searchsorted(t, j)) for j in jumps), len(t)]
     for a, b in pairwise(edges):
         if a == b:
             continue

@@ -77,8 +77,9 @@ def mcs(
     the middle), which is put into the lists if it is not there. A function that fails returns nan or ∞.
 
     It stops at a value of `target` or below, after `evaluations` of the function (by default 50 n²), or after
-    `patience` sweeps without improvement (3 n). Boxes have `levels` (5 n + 10): more of them mean a search that is
-    more thorough near good points before others are tried. Without `local` there are no local searches.
+    `patience` sweeps without improvement (3 n), counted from the first evaluation that succeeds. Boxes have
+    `levels` (5 n + 10): more of them mean a search that is more thorough near good points before others are tried.
+    Without `local` there are no local searches.
 
     `state`, of an earlier result with the same bounds, lists and levels, continues that search with the very points
     that it would have tried next; `evaluations` counts those of the state too. The state's points are
@@ -134,6 +135,7 @@ def _drive(
             best = k
             if value <= target:
                 why = f"Reached the target after {plural(k + 1, 'evaluation')}."
+        search.blocked = best < 0
     if best < 0:
         why += " No evaluation has succeeded."
     minima = sorted((Minimum(m.x, float(m.f)) for m in search.basket if m.f < BLOCKED), key=lambda m: m.value)

@@ -70,9 +70,11 @@ class Search:
     """indices of the starting point in them"""
     levels: int
     patience: int
-    """sweeps without improvement after which it ends"""
+    """sweeps without improvement after which it ends, once an evaluation has succeeded"""
     local: bool = True
 
+    blocked: bool = False
+    """whether all evaluations have failed so far, which who answers says"""
     best: float = np.inf
     sweeps: int = 0
     basket: list[Model] = field(default_factory=list)
@@ -116,7 +118,7 @@ class Search:
                 if box.x.tobytes() not in followed:
                     followed.add(box.x.tobytes())
                     yield from self._follow(box, start)
-            idle = 0 if self.best < before else idle + 1
+            idle = 0 if self.blocked or self.best < before else idle + 1
             if idle >= self.patience:
                 return f"{idle} sweeps brought no improvement"
         return "no box is left to split"
