@@ -211,7 +211,7 @@ def _held(channel: Channel, t: np.ndarray, hold: str, who: str, name: str) -> np
         if b > t[0] and a < t[-1]:
             raise MechidError(
                 f"Channel '{name}' of experiment '{who}' has a gap from {a:g} to {b:g} s: what acted there is not "
-                "known; fill it (Log.filled) or take a span without it."
+                "known; fill it (Log.filled, or fill in a study file) or take a span without it."
             )
     if time[0] > t[0] + allowed or time[-1] < t[-1] - allowed:
         raise MechidError(
