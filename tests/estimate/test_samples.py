@@ -209,12 +209,12 @@ REFUSED = {
     "gap": (
         lambda: inputs_of(u=(GAP, GAP)),
         "Channel 'u' of experiment 'run' has a gap from 0.2 to 0.8 s: what acted there is not known; fill it "
-        "(Log.filled) or take a span without it.",
+        "(Log.filled, or fill in a study file) or take a span without it.",
     ),
     "gap of missing samples": (
         lambda: inputs_of(u=(T, np.where((T > 0.25) & (T < 0.75), np.nan, T))),
         "Channel 'u' of experiment 'run' has a gap from 0.2 to 0.8 s: what acted there is not known; fill it "
-        "(Log.filled) or take a span without it.",
+        "(Log.filled, or fill in a study file) or take a span without it.",
     ),
     "begins late": (
         lambda: inputs_of(u=(T[4:], T[4:])),

@@ -26,7 +26,9 @@ from mechid.dynamics.tree import Array
 CONFIGURATIONS = 8
 """of a log, spread over it"""
 NONE = 1e-12
-"""of the largest inertia of its kind: rows that move nothing by themselves count as they are"""
+"""of the largest inertia at the start: rows that move nothing by themselves count as they are"""
+GONE = 1e-9
+"""of its inertia at the start: what is left of a row that has none any more, and cannot be counted"""
 
 
 class Standard(NamedTuple):
@@ -47,17 +49,22 @@ def standard_of(stepper: Stepper, model: Model, states: list[Any]) -> Standard:
         found.append(np.asarray(_positions(stepper, model, jax.tree.map(lambda a, i=some: a[i], path))))
     q = np.concatenate(found)
     q = q[np.linspace(0, len(q) - 1, CONFIGURATIONS).astype(int)]
-    return Standard(q, np.exp(np.asarray(_sizes(stepper, model, q))))
+    n = np.asarray(_inertias(stepper, model, q))
+    return Standard(q, np.where(n > NONE * n.max(initial=0.0), n, 0.0))
 
 
 def factors(standard: Standard, stepper: Stepper, model: Model) -> np.ndarray:
-    """(rows,) n₀ / n."""
-    return standard.inertia / np.exp(np.asarray(_sizes(stepper, model, standard.q)))
+    """(rows,) n₀ / n; not a number where an inertia has vanished."""
+    n, first = np.asarray(_inertias(stepper, model, standard.q)), standard.inertia
+    left = np.where(n > GONE * first, n, np.nan)
+    return np.where(first > 0.0, first / np.where(first > 0.0, left, 1.0), 1.0)
 
 
 def slopes(standard: Standard, stepper: Stepper, model: Model, tangent: Any) -> np.ndarray:
     """(rows, θ) ∂ log n/∂θ."""
-    return np.asarray(_slopes(stepper, model, tangent, standard.q))
+    n, by_theta = (np.asarray(a) for a in _slopes(stepper, model, tangent, standard.q))
+    acts = standard.inertia > 0.0
+    return np.where(acts[:, None], by_theta / np.where(acts, n, 1.0)[:, None], 0.0)
 
 
 def measured(intervals: Intervals, errors: np.ndarray, factor: np.ndarray, by_theta: np.ndarray) -> Intervals:
@@ -79,17 +86,15 @@ def _positions(stepper: Stepper, model: Model, states: Any) -> Array:
 
 
 @partial(jit, once=True)
-def _sizes(stepper: Stepper, model: Model, q: Array) -> Array:
-    return _logarithms(stepper, model, q)
+def _inertias(stepper: Stepper, model: Model, q: Array) -> Array:
+    return _means(stepper, model, q)
 
 
 @partial(jit, once=True)
-def _slopes(stepper: Stepper, model: Model, tangent: Any, q: Array) -> Array:
-    here = _logarithms(stepper, model, q)
-    return along(lambda m: _logarithms(stepper, m, q), model, tangent, here)
+def _slopes(stepper: Stepper, model: Model, tangent: Any, q: Array) -> tuple[Array, Array]:
+    here = _means(stepper, model, q)
+    return here, along(lambda m: _means(stepper, m, q), model, tangent, here)
 
 
-def _logarithms(stepper: Stepper, model: Model, q: Array) -> Array:
-    n = jnp.mean(jnp.abs(jax.vmap(lambda q: stepper.row_inertias(model, q))(q)), 0)
-    acts = n > NONE * jnp.max(n)
-    return jnp.where(acts, jnp.log(jnp.where(acts, n, 1.0)), 0.0)
+def _means(stepper: Stepper, model: Model, q: Array) -> Array:
+    return jnp.mean(jax.vmap(lambda q: stepper.row_inertias(model, q))(q), 0)
