@@ -92,7 +92,7 @@ def stream(updates: int, console: Console) -> None:
 def _row(tracking, count: int, mean: float, laps: list[float]) -> list[str]:
     known = tracking.estimate
     assert known is not None
-    theta, std = known.theta, known.std
+    theta, std = known.theta, np.array([tracking.std[name] for name in tracking.form.names])
     R, d = known.triangle[:-1, :-1].astype(np.longdouble), known.triangle[:-1, -1].astype(np.longdouble)
     exact = theta.astype(np.longdouble)
     for _ in range(3):
