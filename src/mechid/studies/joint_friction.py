@@ -32,7 +32,7 @@ SETTINGS: Settings = {
     "noise": 0.05,
     "delta_S": 1.0,
     "criterion": "squares",
-    "mcs_seconds": 25.0,
+    "mcs_seconds": 40.0,
     "seed": 0,
     **{f"truth.{name}": value for name, value in (TABLE | JOINT).items()},
     **KR300,

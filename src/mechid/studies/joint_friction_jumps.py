@@ -13,6 +13,7 @@ from mechid.estimate.linear_form import LinearForm
 from mechid.estimate.online import Tracker
 from mechid.estimate.separable import middle, separable
 from mechid.estimate.solvers.mcs import mcs
+from mechid.estimate.solvers.problem import plural
 from mechid.studies.joint_friction_follow import (
     Followed,
     as_json,
@@ -129,8 +130,8 @@ def _claims(study: Study, f: Followed, ends: tuple[float, float]) -> dict[str, A
         ["", "paper", "here"],
         [
             ["φ has full rank after", "13 s (case 1)", f"{rank:.3g} s, started at {started(f):.3g} s"],
-            [f"MCS called at {ends[0]:g} s, linear jump", "no", f"{len(linear)} times"],
-            [f"MCS called at {ends[1]:g} s, nonlinear jump", "yes", f"{len(nonlinear)} times"],
+            [f"MCS called at {ends[0]:g} s, linear jump", "no", plural(len(linear), "time")],
+            [f"MCS called at {ends[1]:g} s, nonlinear jump", "yes", plural(len(nonlinear), "time")],
             ["errors below 5 %", "most", f"{100.0 * errors['below_5_percent']:.1f} % of all"],
             [
                 "largest error",
