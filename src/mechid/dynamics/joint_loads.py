@@ -17,7 +17,6 @@ import jax.numpy as jnp
 
 from mechid.dynamics import spook_linear as linear
 from mechid.dynamics.linear import solve_once
-from mechid.dynamics.model import TreeModel
 from mechid.dynamics.spook_boxes import loads
 from mechid.dynamics.spook_rows import counts
 from mechid.dynamics.spook_scene import Scene, State, body_forces, impulses, inertias
@@ -29,12 +28,6 @@ def carried(model: Any, q: Array, v: Array, a: Array, reaction: Array, u: Array)
 
     a: accelerations of the coordinates; reaction: of loops, couplings and drives, N or N·m.
     """
-    if not model.dry.loaded.shape[0]:
-        return jnp.zeros(model.dry.index.shape[0])
-    return _carried(model, q, v, a, reaction, u)
-
-
-def _carried(model: TreeModel, q: Array, v: Array, a: Array, reaction: Array, u: Array) -> Array:
     link, count = model.maximal.link, counts(model)
     mass, com, inertia = inertias(model)
 
