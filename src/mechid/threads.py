@@ -1,13 +1,41 @@
-"""Threads of the linear algebra library, off while estimators run: matrices here are small."""
+"""Threads: one core for each of several pieces of work, none for the small matrices of linear algebra."""
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
+import jax
 from threadpoolctl import ThreadpoolController
+
+CORES = os.cpu_count() or 1
+
+
+def on_all_cores(function: Callable[[Any], Any], pieces: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+    """Map a function over pieces on all cores, yielding (piece, result) in order.
+
+    Every core works ahead by one piece, so memory is bounded.
+    """
+    waiting: deque[tuple[Any, Future[Any]]] = deque()
+    for piece in pieces:
+        waiting.append((piece, _pool().submit(lambda p: jax.block_until_ready(function(p)), piece)))
+        if len(waiting) > CORES:
+            done, result = waiting.popleft()
+            yield done, result.result()
+    for done, result in waiting:
+        yield done, result.result()
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """Threads for pieces; what runs on them asks for no more of them."""
+    return ThreadPoolExecutor(CORES)
 
 
 @contextmanager

@@ -11,10 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import jax
-
-from mechid.dynamics.march import rollouts_together
-from mechid.dynamics.simulate import Plan, finished, planned, simulate
+from mechid.dynamics.simulate import simulate
 from mechid.dynamics.stepper import Stepper
 from mechid.dynamics.trajectory import Trajectory
 from mechid.errors import MechidError, choices, unknown
@@ -49,8 +46,6 @@ def simulate_batch(
         raise MechidError(f"The number of workers must be ≥ 1, not {workers}.")
     model = mechanism.lower()
     filled: list[dict[str, Any]] = [{"model": model} | run for run in runs]
-    if jax.default_backend() != "cpu":
-        return _together([planned(mechanism, stepper, steps, **run) for run in filled], throw, progress)
 
     def one(run: dict[str, Any]) -> Trajectory:
         return simulate(mechanism, stepper, steps, throw=throw, **run)
@@ -66,20 +61,3 @@ def simulate_batch(
             pool.shutdown(wait=True, cancel_futures=True)
             raise
     return done
-
-
-def _together(
-    plans: list[Plan], throw: bool, progress: Callable[[int, int], None] | None
-) -> list[Trajectory]:
-    """Runs with one controller advance together."""
-    groups: dict[int, list[int]] = {}
-    for i, plan in enumerate(plans):
-        groups.setdefault(id(plan.controller), []).append(i)
-    done: dict[int, Trajectory] = {}
-    for members in groups.values():
-        chosen = [plans[i] for i in members]
-        for i, plan, run in zip(members, chosen, rollouts_together(chosen), strict=True):
-            done[i] = finished(plan, run, throw=throw)
-        if progress is not None:
-            progress(len(done), len(plans))
-    return [done[i] for i in range(len(plans))]

@@ -34,19 +34,19 @@ def _facts(stepper: Stepper, model: Model, last: Any, failed: Any, u: Array, t: 
     return _Facts(model.mass_matrix(q), stiffness, held(model, q, still, u, t)[1], jnp.abs(gap))
 
 
-def diagnose(stepper: Stepper, model: Model, mechanism: System, run: Any, t: float) -> str:
-    """The likely cause of the failed step after the last state of a rollout."""
-    failed = run.failed
+def diagnose(
+    stepper: Stepper, model: Model, mechanism: System, failed: Any, last: Any, step: int, t: float
+) -> str:
+    """The likely cause of a step that failed, from the last state that was solved."""
     if not np.all(np.isfinite(failed.u)):
         return "an input is not finite."
-    last = jax.tree.map(lambda a: a[-1], run.states)
     facts = _Facts(*map(np.asarray, _facts(stepper, model, last, failed.state, failed.u, t)))  # type: ignore[arg-type]
     if failed.outcome == Outcome.UNSETTLED:
         return (
             "no way was found in which what rubs, touches or stops it sticks and slides together; a smaller dt may "
             "help, or less friction where bodies jam."
         )
-    dt = float(stepper.step_size(jnp.asarray(run.steps_done)))
+    dt = float(stepper.step_size(jnp.asarray(step)))
     residual = f"its residual is {float(failed.residual):.3g} times the tolerance"
     loose = _singular(mechanism, facts)
     if failed.outcome == Outcome.SINGULAR or loose:

@@ -14,6 +14,7 @@ is solved for the newest state and the multipliers, with the matrix that a step 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -21,19 +22,75 @@ import jax.numpy as jnp
 import numpy as np
 
 from mechid.compile import jit
-from mechid.dynamics.course import Stretch
 from mechid.dynamics.linear import factorise, solve
-from mechid.dynamics.linearization import on_all_cores, pieces
 from mechid.dynamics.model import Model
-from mechid.dynamics.stepper import Blocks, RowKind, Stepper, moved_by, parameter_count
+from mechid.dynamics.rollout import Motion
+from mechid.dynamics.stepper import Blocks, Outcome, RowKind, Stepper, moved_by, parameter_count
 from mechid.dynamics.tree import Array
+from mechid.threads import on_all_cores
 
+PIECE = 128
+"""intervals that are linearised by one call"""
 MOVED = 512
 """states a call of a compiled program"""
 FEW = 28
 """unknowns of an interval"""
 NEAR = 0.02
 """of a step: what is no longer linear in it is told from differences over this part"""
+
+
+class InputSlopes(NamedTuple):
+    """How the inputs of steps change with the parameters: each by its own delay."""
+
+    by_delay: np.ndarray
+    """(steps, nu) ∂u/∂(delay)"""
+    delays: np.ndarray
+    """(nu, nθ) ∂(delay)/∂θ"""
+
+    def of(self, chosen: Any) -> InputSlopes:
+        """Those of some of the steps."""
+        return InputSlopes(self.by_delay[chosen], self.delays)
+
+
+class GivenMotion(NamedTuple):
+    """States and multipliers over N steps that need not solve their equations."""
+
+    states: Any
+    """N + 1"""
+    z: np.ndarray
+    u: np.ndarray
+    t: np.ndarray
+    """(N,) when each step begins, s"""
+    moved: InputSlopes | None = None
+    """how u changes with the parameters; None where it does not"""
+
+    @property
+    def steps(self) -> int:
+        return len(self.t)
+
+    def padded(self, length: int) -> Motion:
+        """The same as a motion of so many steps, the last of its states repeated."""
+        n = self.steps
+        i = np.minimum(np.arange(length), n - 1)
+        states = jax.tree.map(lambda a: a[np.minimum(np.arange(length + 1), n)], self.states)
+        outcome = np.where(np.arange(length) < n, int(Outcome.SOLVED), int(Outcome.NOT_REACHED))
+        none = np.zeros(length)
+        along = (a[i] for a in (self.z, self.u, self.t))
+        parts: Any = (states, *along, np.zeros((length, 0)), i, outcome, none, none)
+        return Motion(*parts)
+
+    def pieces(self, window: int) -> Iterator[tuple[tuple[Any, ...], int]]:
+        """States around each step, multipliers, inputs, times and numbers, PIECE steps at a time.
+
+        The last piece is filled up by repeating its last step; the count says how many are meant.
+        """
+        n = self.steps
+        for first in range(0, n, PIECE):
+            k = np.minimum(np.arange(first, first + PIECE), n - 1)
+            # window + 1 states for each step, oldest first; what lies before the start repeats it
+            around = np.maximum(k[:, None] + np.arange(1 - window, 2)[None], 0)
+            xs = jax.tree.map(lambda a, at=around: a[at], self.states)
+            yield (xs, *(a[k] for a in (self.z, self.u, self.t)), k), min(PIECE, n - first)
 
 
 class Intervals(NamedTuple):
@@ -50,18 +107,18 @@ def dynamic_rows(stepper: Stepper, model: Model) -> np.ndarray:
     return np.flatnonzero([kind is RowKind.DYNAMIC for kind in stepper.rows(model)])
 
 
-def interval_residuals(stepper: Stepper, model: Model, stretch: Stretch) -> np.ndarray:
+def interval_residuals(stepper: Stepper, model: Model, given: GivenMotion) -> np.ndarray:
     """(N, rows) residuals of all intervals."""
-    found = on_all_cores(lambda p: _residuals(stepper, model, p[0][:5]), pieces(stepper, stretch))
+    found = on_all_cores(lambda p: _residuals(stepper, model, p[0]), given.pieces(stepper.window))
     return np.concatenate([np.asarray(r)[:count] for (_, count), r in found])
 
 
-def linear_intervals(stepper: Stepper, model: Model, tangent: Any, stretch: Stretch) -> Intervals:
+def linear_intervals(stepper: Stepper, model: Model, tangent: Any, given: GivenMotion) -> Intervals:
     """What the linearised residuals leave of each next state."""
 
     def one(piece: Any) -> Any:
         # few unknowns are quicker in the same program, more are so in LAPACK
-        rows = _with_late(piece, stretch)
+        rows = _with_late(piece, given)
         if stepper.unknowns(model) <= FEW:
             return _linear(stepper, model, tangent, rows)
         A, known = _systems(stepper, model, tangent, rows)
@@ -70,11 +127,11 @@ def linear_intervals(stepper: Stepper, model: Model, tangent: Any, stretch: Stre
             return solved[:, : stepper.nx(model)], solved[:, stepper.nx(model) :]
         return _completed(stepper, model, rows[:5], solved)
 
-    found = on_all_cores(one, pieces(stepper, stretch))
+    found = on_all_cores(one, given.pieces(stepper.window))
     columns = (
         len(dynamic_rows(stepper, model)) + stepper.window * stepper.nx(model) + parameter_count(tangent)
     )
-    M, Z = (np.empty((stretch.steps, n, columns + 1)) for n in (stepper.nx(model), stepper.nz(model)))
+    M, Z = (np.empty((given.steps, n, columns + 1)) for n in (stepper.nx(model), stepper.nz(model)))
     first = 0
     for (_, count), out in found:
         for whole, part in zip((M, Z), out, strict=True):
@@ -83,10 +140,10 @@ def linear_intervals(stepper: Stepper, model: Model, tangent: Any, stretch: Stre
     return Intervals(M, Z)
 
 
-def interval_blocks(stepper: Stepper, model: Model, tangent: Any, stretch: Stretch) -> Blocks:
+def interval_blocks(stepper: Stepper, model: Model, tangent: Any, given: GivenMotion) -> Blocks:
     """(N, …) residuals of all intervals and their partial derivatives, nothing solved for."""
     found = on_all_cores(
-        lambda p: _blocks(stepper, model, tangent, _with_late(p, stretch)), pieces(stepper, stretch)
+        lambda p: _blocks(stepper, model, tangent, _with_late(p, given)), given.pieces(stepper.window)
     )
     parts = [[np.asarray(a)[:count] for a in out] for (_, count), out in found]
     return Blocks(*(np.concatenate(column) for column in zip(*parts, strict=True)))  # type: ignore[arg-type]
@@ -210,12 +267,12 @@ def _completed(stepper: Stepper, model: Model, rows: tuple[Any, ...], solved: Ar
     return jax.vmap(lambda xs, k, y: stepper.completed(xs, k, model, y))(rows[0], rows[4], solved)
 
 
-def _with_late(piece: Any, stretch: Stretch) -> tuple[Any, ...]:
+def _with_late(piece: Any, given: GivenMotion) -> tuple[Any, ...]:
     """A piece of intervals, with how their inputs move with the parameters, where they do."""
-    rows = piece[0][:5]
-    if stretch.moved is None:
+    rows = piece[0]
+    if given.moved is None:
         return (*rows, None)
-    own = stretch.moved.of(rows[4] - stretch.first)
+    own = given.moved.of(rows[4])
     return (*rows, own.by_delay[..., None] * own.delays)
 
 

@@ -259,13 +259,13 @@ jax.tree_util.register_dataclass(
 
 def float_leaves(model: Any) -> list[Array]:
     """The leaves of a model that numbers can move."""
-    return [x for x in jax.tree.leaves(model) if jnp.issubdtype(x.dtype, jnp.inexact)]
+    return [x for x in jax.tree.leaves(model) if x.dtype.kind in "fc"]
 
 
 def with_float_leaves(model: Any, floats: list[Array]) -> Any:
     leaves, structure = jax.tree.flatten(model)
     rest = iter(floats)
-    new = [next(rest) if jnp.issubdtype(x.dtype, jnp.inexact) else x for x in leaves]
+    new = [next(rest) if x.dtype.kind in "fc" else x for x in leaves]
     return jax.tree.unflatten(structure, new)
 
 

@@ -252,11 +252,14 @@ def prepare_tangent(top: Topology, values: np.ndarray, slopes: np.ndarray) -> li
     if slopes.shape[1] > MANY:
         return _compiled_tangent(_Static(top), values, slopes)
     size = 1e-30
-    columns = [
-        [x.imag / size if np.iscomplexobj(x) else np.zeros(x.shape) for x in float_leaves(moved)]
-        for moved in (prepare(top, values + 1j * size * slope) for slope in slopes.T)
-    ]
-    return [np.stack(leaf, -1) for leaf in zip(*columns, strict=True)]
+    columns = [float_leaves(prepare(top, values + 1j * size * slope)) for slope in slopes.T]
+
+    def slope(leaf: tuple[Any, ...]) -> Any:
+        if leaf[0].dtype.kind != "c" or not any(x.imag.any() for x in leaf):
+            return np.zeros((*leaf[0].shape, len(leaf)))
+        return np.stack([x.imag / size for x in leaf], -1)
+
+    return [slope(leaf) for leaf in zip(*columns, strict=True)]
 
 
 class _Static:

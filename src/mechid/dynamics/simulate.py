@@ -1,6 +1,6 @@
 """`simulate`: a mechanism moved by any stepper from given coordinates and rates.
 
-What is asked for is checked and becomes a `Plan`; `march` moves it; a `Trajectory` tells how it went.
+What is asked for is checked and becomes a `Plan`; chunks of it are solved; a `Trajectory` tells how it went.
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from numpy.typing import ArrayLike
 from mechid.compile import jit
 from mechid.dynamics.assembly import check_inertia, check_start, with_driven
 from mechid.dynamics.diagnosis import diagnose
+from mechid.dynamics.driver import failed_attempt, fails, solve_chunks
 from mechid.dynamics.feedback import Feedback
-from mechid.dynamics.march import Rollout, rollout
 from mechid.dynamics.model import Model
+from mechid.dynamics.rollout import Now, begin
 from mechid.dynamics.stepper import Stepper
-from mechid.dynamics.trajectory import Controller, Law, Trajectory
+from mechid.dynamics.trajectory import Controller, Law, Trajectory, as_law
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError, SimulationError
 from mechid.model.geometry import finite, numeric
@@ -55,19 +56,7 @@ def simulate(
     if not isinstance(every, int | np.integer) or every < 1:
         raise MechidError(f"The states to keep, every={every!r}, must be ≥ 1 and whole.")
     plan = planned(mechanism, stepper, steps, q=q, v=v, inputs=inputs, t0=t0, model=model)
-    run = rollout(
-        plan.stepper,
-        plan.model,
-        plan.state,
-        plan.table,
-        plan.controller,
-        t0,
-        memory=plan.memory,
-        driven=plan.driven,
-        every=int(every),
-        progress=progress,
-    )
-    return finished(plan, run, throw=throw)
+    return simulated(plan, every=int(every), throw=throw, progress=progress)
 
 
 class Plan(NamedTuple):
@@ -82,10 +71,15 @@ class Plan(NamedTuple):
     """(steps, nu) inputs; zeros where a controller makes them; for a law its rows"""
     controller: Controller | Law | None
     t0: float
+    now: Now
+    """where the motion begins"""
     state: Any
     """the first state"""
-    memory: Any
-    """what the stepper remembers of it"""
+
+    @property
+    def law(self) -> Any:
+        """the controller as compiled programs take it"""
+        return as_law(self.controller)
 
     @property
     def driven(self) -> np.ndarray:
@@ -124,41 +118,75 @@ def planned(
     start_v = mechanism.coordinate_vector(v, "The initial rate")
     table, controller = _inputs(mechanism, inputs, steps)
     first = with_driven(mechanism, table[0, : model.nu] if steps else np.zeros(model.nu), start_q)
-    start, memory, closure, slope = _begin(stepper, model, start_q, start_v, first, t0)
+    now, state, closure, slope = _begin(stepper, model, start_q, start_v, first, t0)
     check_start(mechanism, model, np.asarray(closure), np.asarray(slope), start_q, start_v, t0)
     check_inertia(mechanism, model, start_q, start_v, t0)
     if controller is not None and not isinstance(controller, Law):
         _check_controller(mechanism, controller)
-    return Plan(mechanism, stepper, model, start_q, start_v, table, controller, float(t0), start, memory)
+    return Plan(mechanism, stepper, model, start_q, start_v, table, controller, float(t0), now, state)
 
 
-def finished(plan: Plan, run: Rollout, *, throw: bool) -> Trajectory:
-    """The trajectory of a rollout, with its outcome as a sentence."""
-    done, steps = run.steps_done, len(plan.table)
-    outcome = f"All {steps} steps were solved."
+def planned_again(trajectory: Trajectory) -> Plan:
+    """The plan of a simulation that has been done."""
+    x = trajectory
+    u = x.rows[0, : x.model.nu] if x.steps else np.zeros(x.model.nu)
+    first = with_driven(x.mechanism, u, x.start)
+    now, state, _, _ = _begin(x.stepper, x.model, x.start, x.start_rates, first, x.t[0])
+    fixed = (x.mechanism, x.stepper, x.model, x.start, x.start_rates)
+    return Plan(*fixed, x.rows, x.controller, float(x.t[0]), now, state)
+
+
+def simulated(
+    plan: Plan, *, every: int = 1, throw: bool = True, progress: Callable[[int, int], None] | None = None
+) -> Trajectory:
+    """The trajectory of a plan, with its outcome as a sentence."""
+    parts: list[Any] = []
+    done, failure = 0, None
+    for chunk in solve_chunks(plan, progress=progress):
+        motion = chunk.motion
+        kept = slice(-(chunk.first + 1) % every, chunk.solved, every)
+        states = jax.tree.map(lambda a: a[1:], motion.states)  # type: ignore[union-attr]
+        rates = np.concatenate([motion.driven[1:], chunk.after.driven[None]])  # type: ignore[union-attr]
+        if chunk.solved == chunk.count:
+            rates[chunk.count - 1] = chunk.after.driven
+        out = (states, motion.z, motion.u, rates, motion.iterations, motion.residual)  # type: ignore[union-attr]
+        # copies where few are kept, so that the others are given back
+        parts.append(jax.tree.map(lambda a, s=kept: np.array(np.asarray(a)[s], copy=every > 1), out))
+        done = chunk.first + chunk.solved
+        if fails(chunk):
+            failure = failed_attempt(chunk)
+    steps, model = len(plan.table), plan.model
+    begun = jax.tree.map(lambda a: np.asarray(a)[None], plan.state)
+    if not parts:
+        none = (np.zeros((0, n)) for n in (plan.stepper.nz(model), model.nu, model.driven.shape[0]))
+        parts = [(jax.tree.map(lambda a: a[:0], begun), *none, np.zeros(0, int), np.zeros(0))]
+    states, z, u, driven, iterations, residual = jax.tree.map(lambda *a: np.concatenate(a), *parts)
+    states = jax.tree.map(lambda a, b: np.concatenate([a, b]), begun, states)
     times = plan.t0 + _times(plan.stepper, steps)
-    if done < steps:
-        cause = diagnose(plan.stepper, plan.model, plan.mechanism, run, times[done])
+    outcome = f"All {steps} steps were solved."
+    if failure is not None:
+        last = jax.tree.map(lambda a: np.asarray(a)[-2], chunk.after.history)
+        cause = diagnose(plan.stepper, model, plan.mechanism, failure, last, done, times[done])
         outcome = f"Step {done} at t = {times[done]:.6g} s could not be solved: {cause}"
     trajectory = Trajectory(
         plan.mechanism,
         plan.stepper,
-        plan.model,
-        times[: done + 1][:: run.every],
-        run.states,
-        run.z,
-        run.u,
-        run.iterations,
-        run.residual,
+        model,
+        times[: done + 1][::every],
+        states,
+        z,
+        u,
+        iterations,
+        residual,
         outcome,
         plan.q,
         plan.v,
         plan.controller,
-        plan.table[:done][run.every - 1 :: run.every],
-        np.concatenate([plan.driven[None], run.driven]),
-        run.every,
+        plan.table[:done][every - 1 :: every],
+        np.concatenate([plan.driven[None], driven]),
+        every,
     )
-    if done < steps and throw:
+    if failure is not None and throw:
         raise SimulationError(trajectory.outcome, trajectory)
     return trajectory
 
@@ -166,10 +194,10 @@ def finished(plan: Plan, run: Rollout, *, throw: bool) -> Trajectory:
 @functools.partial(jit, once=True)
 def _begin(
     stepper: Stepper, model: Model, q: Array, v: Array, u: Array, t: Array
-) -> tuple[Any, Any, Array, Array]:
-    """The first state, what the stepper remembers of it, and the constraint there with its slope."""
+) -> tuple[Now, Any, Array, Array]:
+    """Where a motion begins, its first state, and the constraint there with its derivative."""
     x = stepper.initial(model, q, v, u, t)
-    return x, stepper.remember(model, x, u), *model.constraint(q, u)
+    return begin(stepper, model, x, u, t, v[model.driven]), x, *model.constraint(q, u)
 
 
 def _times(stepper: Stepper, steps: int) -> np.ndarray:

@@ -44,6 +44,8 @@ class Outcome(enum.IntEnum):
     TOO_MANY = 3
     UNSETTLED = 4
     """friction, contacts or stops"""
+    NOT_REACHED = 5
+    """a step before it failed, or it was not asked for"""
 
 
 def settled_outcome(left: Array, solved: Array) -> Array:

@@ -36,22 +36,30 @@ class Law:
         raise NotImplementedError
 
 
-def controlled(
-    controller: Controller | Law, stepper: Stepper, model: Model, x: Any, t: Array, row: Array, driven: Array
-) -> Array:
-    """The controller's input at a state; rates, which take a linear solution, only if it asks for them."""
+@jax.tree_util.register_pytree_node_class
+class _OfState:
+    """A controller u = f(t, q, v) as a law; the numbers of a `jax.tree_util.Partial` are its leaves."""
 
-    def law(v: Any, t: Any, q: Any, row: Any) -> Any:
-        return controller(t, q, v, row) if isinstance(controller, Law) else controller(t, q, v)
+    def __init__(self, controller: Controller) -> None:
+        self.controller = controller
 
-    q = stepper.positions(model, x)
-    still = jnp.zeros_like(q)
-    program = jax.make_jaxpr(law)(still, t, q, row).jaxpr
-    asked_for = program.invars[0]
-    used = [*program.outvars, *(v for equation in program.eqns for v in equation.invars)]
-    wants_rates = any(v is asked_for for v in used)
-    rates = stepper.velocities(model, x, row[: model.nu], driven) if wants_rates else still
-    return jnp.asarray(law(rates, t, q, row), float)
+    def __call__(self, t: Any, q: Any, v: Any, row: Any) -> Any:
+        return self.controller(t, q, v)
+
+    def tree_flatten(self) -> tuple[tuple[Any, ...], Any]:
+        whole = isinstance(self.controller, jax.tree_util.Partial)
+        return ((self.controller,), None) if whole else ((), self.controller)
+
+    @classmethod
+    def tree_unflatten(cls, known: Any, children: tuple[Any, ...]) -> _OfState:
+        return cls(*(children or (known,)))
+
+
+def as_law(controller: Controller | Law | None) -> Any:
+    """A controller as a pytree u = law(t, q, v, row) that compiled programs take as an argument."""
+    if controller is None or isinstance(controller, _OfState):
+        return controller
+    return jax.tree_util.Partial(controller) if isinstance(controller, Law) else _OfState(controller)
 
 
 @dataclass(frozen=True, eq=False)

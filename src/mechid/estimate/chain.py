@@ -19,8 +19,14 @@ import numpy as np
 from mechid.compile import jit
 from mechid.dynamics.assembly import with_driven
 from mechid.dynamics.contacts import blurred
-from mechid.dynamics.course import Stretch
-from mechid.dynamics.intervals import Intervals, dynamic_rows, interval_residuals, linear_intervals, moved
+from mechid.dynamics.intervals import (
+    GivenMotion,
+    Intervals,
+    dynamic_rows,
+    interval_residuals,
+    linear_intervals,
+    moved,
+)
 from mechid.dynamics.linearization import tangent_at
 from mechid.dynamics.model import Model
 from mechid.dynamics.sensors import JointPosition
@@ -50,7 +56,7 @@ class Link(NamedTuple):
     """A log at a point."""
 
     motion: Motion
-    stretch: Stretch
+    given: GivenMotion
     q: np.ndarray
     v: np.ndarray
     """first coordinates and rates"""
@@ -154,11 +160,10 @@ class ChainProblem:
             first = first_states(s, model, *found)
             states = jax.tree.map(lambda a, b: np.concatenate([b[None], a[1:]]), motion.states, first)
             now = Motion(states, motion.z)
-            stretch = stretched(s, now, y[: base.free.size])
-            r = interval_residuals(s.stepper, model, stretch)
-            weights = zip(s.groups, s.weights(base.noise[i]), strict=True)
-            seen = tuple(residuals(s.stepper, model, g, w, stretch) for g, w in weights)
-            return Link(now, stretch, *found, factor * r[:, rows], np.delete(r, rows, axis=1), seen)
+            given = given_motion(s, now, y[: base.free.size])
+            r = interval_residuals(s.stepper, model, given)
+            seen = residuals(s.stepper, model, s.groups, s.weights(base.noise[i]), given)
+            return Link(now, given, *found, factor * r[:, rows], np.delete(r, rows, axis=1), seen)
 
         links = each(one, range(len(motions)))
         if any(link is None for link in links):
@@ -171,7 +176,7 @@ class ChainProblem:
         rows, factor = dynamic_rows(self.stepper, model), self._factor(model)
 
         def one(link: Link) -> Link:
-            r = interval_residuals(self.stepper, model, link.stretch)
+            r = interval_residuals(self.stepper, model, link.given)
             return link._replace(errors=factor * r[:, rows], hard=np.delete(r, rows, axis=1))
 
         return self.priced(place._replace(model=model, links=tuple(each(one, place.links))))
@@ -261,14 +266,14 @@ class ChainProblem:
     ) -> tuple[Chain, Intervals]:
         s, nt = self.base.shootings[i], self.base.free.size
         stepper = s.stepper
-        intervals = linear_intervals(stepper, model, tangent, link.stretch)
+        intervals = linear_intervals(stepper, model, tangent, link.given)
         if by_theta is not None:
             intervals = measured(intervals, link.errors, self._factor(model), by_theta)
         sizes = Sizes(link.errors.shape[1], stepper.nx(model), stepper.window, nt)
         weights = self.base.shootings[i].weights(self.base.noise[i])
         tables, first = [], []
         for group, weight in zip(s.groups, weights, strict=True):
-            rows = sample_rows(stepper, model, tangent, group, weight, link.stretch, intervals, nt)
+            rows = sample_rows(stepper, model, tangent, group, weight, link.given, intervals, nt)
             n = leading(group)
             first.append(rows[:n, :, sizes.errors :].reshape(n * rows.shape[1], sizes.columns - sizes.errors))
             tables.append(_by_interval(rows[n:], group.interval[n:], s.grid.steps))
@@ -353,7 +358,7 @@ class ChainProblem:
         slopes = [None if s is None else part * s for s in step.slopes]
         motions = []
         for s, link, dx, dz in zip(self.base.shootings, place.links, step.x, step.z, strict=True):
-            u = np.concatenate([link.stretch.u, link.stretch.u[-1:]])
+            u = np.concatenate([link.given.u, link.given.u[-1:]])
             states = moved(s.stepper, place.model, new, slopes, link.motion.states, part * dx, u, s.grid.t)
             motions.append(Motion(states, link.motion.z + part * dz))
         return y, tuple(motions)
@@ -387,13 +392,10 @@ def _initial(stepper: Stepper, model: Model, q: Array, v: Array, u: Array, t: Ar
     return stepper.initial(model, q, v, u, t)
 
 
-def stretched(s: Shooting, motion: Motion, theta: np.ndarray) -> Stretch:
+def given_motion(s: Shooting, motion: Motion, theta: np.ndarray) -> GivenMotion:
     """A motion as what residuals and sensors look at."""
-    n = s.grid.steps
     table = np.asarray(s.acting(theta))
-    none = np.zeros((n, 0))
-    moved = s.moved_inputs(theta)
-    return Stretch(0, 0, motion.states, motion.z, table, s.grid.t[:n], none, none, moved)
+    return GivenMotion(motion.states, motion.z, table, s.grid.t[:-1], s.moved_inputs(theta))
 
 
 def _by_interval(rows: np.ndarray, interval: np.ndarray, steps: int) -> np.ndarray:

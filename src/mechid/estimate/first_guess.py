@@ -19,14 +19,13 @@ import scipy.linalg
 
 from mechid.compile import jit
 from mechid.dynamics.linear import factorise, solve
-from mechid.dynamics.linearization import collected, pieces
 from mechid.dynamics.model import Model
 from mechid.dynamics.sensors import JointPosition
 from mechid.dynamics.simulate import simulate
 from mechid.dynamics.stepper import Stepper, opening
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError, SimulationError
-from mechid.estimate.chain import Motion, stretched
+from mechid.estimate.chain import Motion, given_motion
 from mechid.estimate.samples import Group
 from mechid.estimate.shooting import Shooting
 
@@ -307,8 +306,8 @@ def _guess(s: Shooting, model: Model, q: np.ndarray, v: np.ndarray, *, told: boo
     q, v, states = (jax.tree.map(np.asarray, x) for x in _states(s.stepper, model, q, v, u, s.grid.t))
     nothing = Motion(states, np.zeros((s.grid.steps, s.stepper.nz(model))))
     found = [
-        np.asarray(_multipliers(s.stepper, model, *piece))[: piece[1]]
-        for piece in pieces(s.stepper, stretched(s, nothing, s.free.theta0))
+        np.asarray(_multipliers(s.stepper, model, rows))[:count]
+        for rows, count in given_motion(s, nothing, s.free.theta0).pieces(s.stepper.window)
     ]
     return Guess(Motion(states, np.concatenate(found)), q, v, told)
 
@@ -344,13 +343,13 @@ def _least_squares(A: Array, b: Array) -> Array:
 
 
 @partial(jit, once=True)
-def _multipliers(stepper: Stepper, model: Model, rows: tuple[Any, ...], count: Array) -> Array:
+def _multipliers(stepper: Stepper, model: Model, rows: tuple[Any, ...]) -> Array:
     def one(now: tuple[Any, ...]) -> Array:
-        xs, z, u, t, k, _, _ = now
+        xs, z, u, t, k = now
 
         if not z.shape[0]:
             return z
         r, moved = jax.linearize(lambda z: stepper.residual(xs, z, u, t, k, model), z)
         return z - _least_squares(jax.vmap(moved, out_axes=-1)(jnp.eye(z.shape[0])), r)
 
-    return collected(one, rows, count)
+    return jax.lax.map(one, rows)

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from mechid.dynamics.assembly import check_inertia, with_driven
-from mechid.dynamics.course import KEEP
+from mechid.dynamics.driver import KEEP
 from mechid.dynamics.linearization import tangent_of
 from mechid.dynamics.stepper import Observation, Stepper
 from mechid.errors import MechidError

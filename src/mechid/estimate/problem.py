@@ -95,8 +95,8 @@ class ShootingProblem:
         last = self.memory.get("point")
         if last is None or not np.array_equal(last.y, y):
             for run in [] if last is None else last.runs:
-                if run.ahead is not None:
-                    run.ahead.close(cancel=True)
+                if run.behind is not None:
+                    run.behind.close(cancel=True)
             last = self.memory["point"] = self._evaluate(y)
         return last
 
@@ -123,7 +123,7 @@ class ShootingProblem:
         last = self.memory.get("linear")
         if last is None or last[0] is not point:
             zipped = zip(self.shootings, point.runs, self.noise, strict=True)
-            last = self.memory["linear"] = (point, [s.linearise(r, n) for s, r, n in zipped])
+            last = self.memory["linear"] = (point, each(lambda x: x[0].linearise(*x[1:]), zipped))
         return last[1]
 
     def _split(self, point: Point) -> tuple[list[Linear], np.ndarray]:
@@ -162,8 +162,9 @@ class ShootingProblem:
         if self.gradients == "forward" and self.least_squares:
             return self.quadratic(point).g
         g, starts = np.zeros(self.size), []
-        for s, run, noise, place in zip(self.shootings, point.runs, self.noise, self.places, strict=True):
-            own, start = s.gradient(run, noise)
+        zipped = zip(self.shootings, point.runs, self.noise, strict=True)
+        found = each(lambda x: x[0].gradient(*x[1:]), zipped)
+        for (own, start), place in zip(found, self.places, strict=True):
             g[np.r_[0 : self.free.size, place]] += own
             starts.append(start)
         r, J = self.prior(point.y, starts)

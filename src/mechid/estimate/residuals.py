@@ -1,4 +1,4 @@
-"""Sensor residuals along a course and their derivatives, PIECE samples at a time.
+"""Weighted residuals of a log's samples, as a pure function of a motion.
 
 r = difference(predict(observation at fraction s of step k), measured) / std       0 where a sample is missing
 
@@ -7,7 +7,8 @@ Where noise is correlated between channels a matrix takes the place of 1/std (`w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -15,18 +16,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mechid.compile import jit
-from mechid.dynamics.course import InputSlopes, Stretch
-from mechid.dynamics.intervals import Intervals
-from mechid.dynamics.linearization import Slopes, on_all_cores
-from mechid.dynamics.model import Model, float_leaves
+from mechid.compile import jit, register
+from mechid.dynamics.driver import capacity, padded
+from mechid.dynamics.intervals import GivenMotion, InputSlopes, Intervals
+from mechid.dynamics.model import Model
+from mechid.dynamics.rollout import Motion, scan_blocks
 from mechid.dynamics.stepper import Stepper, moved_by, parameter_count
 from mechid.dynamics.tree import Array
 from mechid.estimate.samples import Form, Group
-from mechid.estimate.whitening import Weight
+from mechid.estimate.whitening import Weight, weighting
+from mechid.threads import on_all_cores
 
 PIECE = 128
-"""samples a call of a compiled program"""
+"""samples whose rows are computed by one call"""
 
 
 class Loss(NamedTuple):
@@ -38,41 +40,135 @@ class Loss(NamedTuple):
     """of the parameters that the functions see"""
 
 
-def residuals(stepper: Stepper, model: Model, group: Group, weight: Weight, stretch: Stretch) -> np.ndarray:
-    """(m, c) weighted residuals of the group's samples that lie in a stretch."""
+class Samples(NamedTuple):
+    """The samples of a group that lie in a chunk of a motion, padded to few lengths."""
 
-    def one(piece: Any) -> Array:
-        rows, count, _ = piece
-        return _residuals(stepper, model, group.sensors, rows, count, group.form)
+    step: Any
+    """(m,) the step in which each lies, counted from the chunk's first"""
+    fraction: Any
+    """(m,) where in it, 0 … 1"""
+    values: Any
+    """(m, c)"""
+    weight: Any
+    """(m, c) or (m, c, c)"""
+    last: Any
+    """(m,) 1 for the last sample of the log, else 0"""
+    count: Any
+    """how many are meant"""
 
-    found = on_all_cores(one, _pieces(group, weight, stretch))
-    parts = [np.asarray(r)[:count] for (_, count, _), r in found]
-    return np.concatenate([np.zeros((0, group.values.shape[1])), *parts])
 
+@dataclass(frozen=True, eq=False)
+class Comparison:
+    """Compares a chunk of a motion with the samples in it (`mechid.dynamics.driver.Comparison`).
 
-def residual_slopes(
-    stepper: Stepper,
-    model: Model,
-    tangent: Any,
-    group: Group,
-    weight: Weight,
-    stretch: Stretch,
-    moved: tuple[np.ndarray, ...],
-    first: int,
-) -> np.ndarray:
-    """(m, c, n) derivatives of the weighted residuals of the samples in some steps of a stretch.
-
-    moved: how the states at the steps' ends (one more than steps), multipliers and inputs move; first: the
-    first step.
+    Called, it gives the weighted residuals (m, c) of each group, a tuple; or, where the user wrote a cost, its sum.
     """
-    dx, dz, du = moved
-    found = []
-    for rows, count, k in _pieces(group, weight, stretch, first, first + len(dz)):
-        i = k - first
-        changes = (dx[i], dx[i + 1], dz[i], du[i])
-        out = _residual_slopes(stepper, model, tangent, group.sensors, rows, changes, count, group.form)
-        found.append(np.asarray(out)[:count])
-    return np.concatenate([np.zeros((0, group.values.shape[1], dx.shape[-1])), *found])
+
+    sensors: tuple[tuple[Any, ...], ...]
+    samples: tuple[Samples, ...]
+    forms: tuple[Form, ...]
+    loss: Loss
+
+    def __call__(self, stepper: Stepper, model: Model, motion: Motion, values: Array) -> Any:
+        groups = zip(self.sensors, self.samples, self.forms, strict=True)
+        found = tuple(self._of_group(stepper, model, motion, values, *group) for group in groups)
+        return found if self.loss.running is None else sum((jnp.sum(x) for x in found), jnp.zeros(()))
+
+    def _of_group(
+        self,
+        stepper: Stepper,
+        model: Model,
+        motion: Motion,
+        values: Array,
+        sensors: Any,
+        samples: Samples,
+        form: Form,
+    ) -> Array:
+        m = jnp.shape(samples.step)[0]
+        step, fraction, measured, weight, last, count = samples
+
+        def one(carry: tuple[()], j: Array) -> tuple[tuple[()], Array]:
+            k = jnp.asarray(step)[j]
+            x0, x1 = (jax.tree.map(lambda a, i=k + i: a[i], motion.states) for i in (0, 1))
+            around = (x0, x1, motion.z[k], motion.u[k], motion.t[k], motion.k[k], jnp.asarray(fraction)[j])
+            here = jnp.asarray(measured)[j]
+            seen, r = predicted(stepper, model, sensors, (*around, here, jnp.asarray(weight)[j]), form)
+            if self.loss.running is None:
+                return carry, r
+            named = dict(zip(self.loss.names, values, strict=True))
+            total = jnp.asarray(self.loss.running(seen, here, named), float)
+            if self.loss.terminal is not None:
+                total += jnp.asarray(last)[j] * jnp.asarray(self.loss.terminal(seen, here, named), float)
+            return carry, total
+
+        return scan_blocks(one, (), m, count)
+
+
+register(Comparison, ["sensors", "samples"], ["forms", "loss"])
+
+
+def comparison(
+    groups: tuple[Group, ...], weights: list[Weight], loss: Loss, first: int, end: int, length: int
+) -> Comparison:
+    """The comparison for the steps from `first` to `end`, its samples padded to the capacity of `length` steps."""
+    samples = []
+    for group, weight in zip(groups, weights, strict=True):
+        low, high = np.searchsorted(group.interval, [first, end])
+        size = capacity(_most_in(group.interval, length))
+        j = np.arange(low, high)
+        last = (j == group.times - 1).astype(float)
+        parts = (group.interval[j] - first, group.fraction[j], group.values[j], weight[j], last)
+        step, fraction, values, scale, ends = (padded(a, size) for a in parts)
+        samples.append(Samples(step, fraction, values, scale, ends, high - low))
+    sensors, forms = tuple(g.sensors for g in groups), tuple(g.form for g in groups)
+    return Comparison(sensors, tuple(samples), forms, loss)
+
+
+def _most_in(interval: np.ndarray, length: int) -> int:
+    """The largest number of samples in a chunk of so many steps."""
+    return int(np.bincount(interval // length, minlength=1).max()) if len(interval) else 0
+
+
+def predicted(
+    stepper: Stepper, model: Model, sensors: Any, now: tuple[Any, ...], form: Form
+) -> tuple[Any, Array]:
+    """The observation at a sample, and its weighted residuals."""
+    *around, measured, weight = now
+    x0, x1, z, u, t, k, s = around
+    seen = (stepper.seen_at_end if form.at_ends else stepper.seen)(x0, x1, z, u, t, k, s, model)
+    gaps = [
+        sensor.difference(sensor.predict(seen, model), measured[a:b])
+        for sensor, (a, b) in zip(sensors, pairwise(np.cumsum((0, *form.sizes))), strict=True)
+    ]
+    gap = jnp.concatenate(gaps)
+    return seen, weight @ gap if weight.ndim == 2 else gap * weight
+
+
+# Motions whose states are unknowns
+
+
+def residuals(
+    stepper: Stepper, model: Model, groups: tuple[Group, ...], weights: list[Weight], given: GivenMotion
+) -> tuple[np.ndarray, ...]:
+    """(m, c) weighted residuals of each group along a motion whose states are given."""
+    n = given.steps
+    compare = comparison(groups, weights, Loss(), 0, n, n)
+    found = _compared(stepper, model, given.padded(capacity(n)), compare)
+    return tuple(np.asarray(r)[: g.times] for r, g in zip(found, groups, strict=True))
+
+
+def compile_residuals(
+    stepper: Stepper, model: Model, groups: tuple[Group, ...], given: GivenMotion, steps: int
+) -> None:
+    """Compile what `residuals` calls for so many steps; given: a motion of any length."""
+    weights = [weighting(g, np.ones(len(g.std))) for g in groups]
+    compare = comparison(groups, weights, Loss(), 0, 0, steps)
+    _compared(stepper, model, given.padded(capacity(steps)), compare)
+
+
+@jit
+def _compared(stepper: Stepper, model: Model, motion: Motion, compare: Comparison) -> Any:
+    return compare(stepper, model, motion, jnp.zeros(0))
 
 
 def sample_rows(
@@ -81,7 +177,7 @@ def sample_rows(
     tangent: Any,
     group: Group,
     weight: Weight,
-    stretch: Stretch,
+    given: GivenMotion,
     intervals: Intervals,
     border: int,
 ) -> np.ndarray:
@@ -91,7 +187,7 @@ def sample_rows(
 
     def one(piece: Any) -> np.ndarray:
         rows, count, k = piece
-        late = None if stretch.moved is None else stretch.moved.of(k - stretch.first)
+        late = None if given.moved is None else given.moved.of(k)
         out = _sample_slopes(stepper, model, tangent, group.sensors, rows, count, group.form, late)
         r, before, after, by_z, by_theta = (np.asarray(a)[:count] for a in out)
         here = _run(k[:count])
@@ -104,7 +200,7 @@ def sample_rows(
         return part
 
     found, first = np.empty((*group.values.shape, columns)), 0
-    for (_, count, _), part in on_all_cores(one, _pieces(group, weight, stretch)):
+    for (_, count, _), part in on_all_cores(one, _pieces(group, weight, given)):
         found[first : first + count] = part
         first += count
     return found
@@ -115,136 +211,14 @@ def _run(k: np.ndarray) -> Any:
     return slice(k[0], k[-1] + 1) if len(k) and np.array_equal(k, np.arange(k[0], k[-1] + 1)) else k
 
 
-class Pulled(NamedTuple):
-    """Value and slopes of a loss along a stretch."""
-
-    value: float
-    by: Slopes
-    begin: np.ndarray
-    """by the state in which the stretch begins"""
-    numbers: list[np.ndarray]
-    """by the model's moving numbers"""
-    parameters: np.ndarray
-    """by the parameters' physical values directly"""
-
-
-def pulled(
-    stepper: Stepper,
-    model: Model,
-    tangent: Any,
-    groups: tuple[Group, ...],
-    weights: list[Weight],
-    stretch: Stretch,
-    loss: Loss,
-    values: np.ndarray,
-    *,
-    last: bool,
-) -> Pulled:
-    """The loss of the samples in a stretch, and its slopes by all that they depend on."""
-    nx, nz, nu, n = stepper.nx(model), stepper.nz(model), model.nu, stretch.steps
-    by_states, by_z, by_u = np.zeros((n + 1, nx)), np.zeros((n, nz)), np.zeros((n, nu))
-    marks = tuple(x is not None for x in tangent)
-    total, direct, grown = 0.0, np.zeros(len(values)), None
-    for group, weight in zip(groups, weights, strict=True):
-        final = group.times - 1 if last else -1
-        for rows, count, k in _pieces(group, weight, stretch):
-            ends = (rows[-1] == final).astype(float)
-            out = _pull(stepper, model, marks, group.sensors, rows, ends, values, count, group.form, loss)
-            value, (x0, x1, z, u), more, by_values = jax.tree.map(np.asarray, out)
-            i = (k - stretch.first)[:count]
-            for target, slopes in ((i, x0), (i + 1, x1)):
-                np.add.at(by_states, target, slopes[:count])
-            np.add.at(by_z, i, z[:count])
-            np.add.at(by_u, i, u[:count])
-            total, direct = total + float(value), direct + by_values
-            grown = more if grown is None else [a + b for a, b in zip(grown, more, strict=True)]
-    if grown is None:
-        grown = [np.zeros(x.shape) for x, m in zip(float_leaves(model), marks, strict=True) if m]
-    return Pulled(total, Slopes(by_states[1:], by_z, by_u), by_states[0], grown, direct)
-
-
-def _pieces(
-    group: Group, weight: Weight, stretch: Stretch, first: int | None = None, end: int | None = None
-) -> Iterator[tuple[tuple[Any, ...], int, np.ndarray]]:
-    """Samples in some steps of a stretch, PIECE at a time: what surrounds each, what was measured, its step."""
-    begin = stretch.first if first is None else first
-    stop = stretch.first + stretch.steps if end is None else end
-    low, high = np.searchsorted(group.interval, [begin, stop])
-    for at in range(low, high, PIECE):
-        j = np.minimum(np.arange(at, at + PIECE), high - 1)
+def _pieces(group: Group, weight: Weight, given: GivenMotion) -> Any:
+    """Samples of a motion, PIECE at a time: what surrounds each, what was measured, its step."""
+    for at in range(0, group.times, PIECE):
+        j = np.minimum(np.arange(at, at + PIECE), group.times - 1)
         k = group.interval[j]
-        i = k - stretch.first
-        x0, x1 = (
-            jax.tree.map(lambda a, i=i + s: a[i], stretch.states)
-            for s in (stretch.before, stretch.before + 1)
-        )
-        now = (x0, x1, stretch.z[i], stretch.u[i], stretch.t[i], k, group.fraction[j])
-        yield (*now, group.values[j], weight[j], j), int(min(PIECE, high - at)), k
-
-
-def _predicted(
-    stepper: Stepper, model: Model, sensors: Any, now: tuple[Any, ...], form: Form
-) -> tuple[Any, Array]:
-    """The observation at a sample, and its weighted residuals."""
-    *around, measured, weight, _ = now
-    x0, x1, z, u, t, k, s = around
-    seen = (stepper.seen_at_end if form.at_ends else stepper.seen)(x0, x1, z, u, t, k, s, model)
-    gaps = [
-        sensor.difference(sensor.predict(seen, model), measured[a:b])
-        for sensor, (a, b) in zip(sensors, pairwise(np.cumsum((0, *form.sizes))), strict=True)
-    ]
-    gap = jnp.concatenate(gaps)
-    return seen, weight @ gap if weight.ndim == 2 else gap * weight
-
-
-def _residuals_of(
-    stepper: Stepper, model: Model, sensors: Any, rows: tuple[Any, ...], count: Array, form: Form
-) -> Array:
-    def one(i: Array, kept: Array) -> Array:
-        now = jax.tree.map(lambda a: a[i], rows)
-        return _put(kept, _predicted(stepper, model, sensors, now, form)[1], i)
-
-    return jax.lax.fori_loop(0, count, one, jnp.zeros(rows[7].shape))
-
-
-def _residual_slopes_of(
-    stepper: Stepper,
-    model: Model,
-    tangent: Any,
-    sensors: Any,
-    rows: tuple[Any, ...],
-    changes: tuple[Array, ...],
-    count: Array,
-    form: Form,
-) -> Array:
-    number = changes[0].shape[-1]
-
-    def wide(slope: Array) -> Array:
-        return jnp.zeros((*slope.shape[:-1], number)).at[..., : slope.shape[-1]].set(slope)
-
-    slopes = [wide(x) for x in tangent if x is not None]
-
-    def one(i: Array, kept: Array) -> Array:
-        now = jax.tree.map(lambda a: a[i], rows)
-        x0, x1, z, u = now[:4]
-        still = jnp.zeros(stepper.nx(model))
-
-        def moved(d0: Array, d1: Array, z: Array, u: Array, numbers: list[Array]) -> Array:
-            around = (stepper.retract(x0, d0), stepper.retract(x1, d1), z, u, *now[4:])
-            of_moving, _ = moved_by(
-                lambda m: _predicted(stepper, m, sensors, around, form)[1], model, tangent
-            )
-            return of_moving(numbers)
-
-        _, numbers = moved_by(lambda m: m, model, tangent)
-
-        def column(change: Any) -> Array:
-            return jax.jvp(moved, (still, still, z, u, numbers), change)[1]
-
-        now_changes = jax.tree.map(lambda a: a[i], changes)
-        return _put(kept, jax.vmap(column, in_axes=-1, out_axes=-1)((*now_changes, slopes)), i)
-
-    return jax.lax.fori_loop(0, count, one, jnp.zeros((*rows[7].shape, number)))
+        x0, x1 = (jax.tree.map(lambda a, i=k + s: a[i], given.states) for s in (0, 1))
+        now = (x0, x1, given.z[k], given.u[k], given.t[k], k, group.fraction[j])
+        yield (*now, group.values[j], weight[j]), int(min(PIECE, group.times - at)), k
 
 
 def _sample_slopes_of(
@@ -267,9 +241,7 @@ def _sample_slopes_of(
 
         def at(d0: Array, d1: Array, z: Array, numbers: list[Array], u: Array = now[3]) -> Array:
             around = (stepper.retract(now[0], d0), stepper.retract(now[1], d1), z, u, *now[4:])
-            of_moving, _ = moved_by(
-                lambda m: _predicted(stepper, m, sensors, around, form)[1], model, tangent
-            )
+            of_moving, _ = moved_by(lambda m: predicted(stepper, m, sensors, around, form)[1], model, tangent)
             return of_moving(numbers)
 
         r, back = jax.vjp(at, still, still, now[2], numbers, *([] if late is None else [now[3]]))
@@ -278,7 +250,10 @@ def _sample_slopes_of(
         by_theta = sum(along, jnp.zeros((r.shape[0], nt)))
         if late is not None:
             by_theta += by_u[0] @ (late.by_delay[i][:, None] * late.delays)
-        return tuple(_put(a, b, i) for a, b in zip(kept, (r, by0, by1, by_z, by_theta), strict=True))
+        found = (r, by0, by1, by_z, by_theta)
+        return tuple(
+            jax.lax.dynamic_update_index_in_dim(a, b, i, 0) for a, b in zip(kept, found, strict=True)
+        )
 
     sizes = (still.shape[0], still.shape[0], rows[2].shape[-1], nt)
     shape = rows[7].shape
@@ -286,62 +261,4 @@ def _sample_slopes_of(
     return jax.lax.fori_loop(0, count, one, start)
 
 
-def _pull_of(
-    stepper: Stepper,
-    model: Model,
-    marks: tuple[bool, ...],
-    sensors: Any,
-    rows: tuple[Any, ...],
-    ends: Array,
-    values: Array,
-    count: Array,
-    form: Form,
-    loss: Loss,
-) -> Any:
-    moving = [True if m else None for m in marks]
-    still = jnp.zeros(stepper.nx(model))
-    _, numbers = moved_by(lambda m: m, model, moving)
-
-    def cost(
-        i: Array, d0: Array, d1: Array, z: Array, u: Array, numbers: list[Array], values: Array
-    ) -> Array:
-        now = jax.tree.map(lambda a: a[i], rows)
-        around = (stepper.retract(now[0], d0), stepper.retract(now[1], d1), z, u, *now[4:])
-
-        def of_model(m: Model) -> Array:
-            seen, r = _predicted(stepper, m, sensors, around, form)
-            if loss.running is None:
-                return 0.5 * r @ r
-            named = dict(zip(loss.names, values, strict=True))
-            total = jnp.asarray(loss.running(seen, now[7], named), float)
-            if loss.terminal is not None:
-                total += ends[i] * jnp.asarray(loss.terminal(seen, now[7], named), float)
-            return total
-
-        return moved_by(of_model, model, moving)[0](numbers)
-
-    def one(i: Array, state: Any) -> Any:
-        total, kept, grown, direct = state
-        z, u = rows[2][i], rows[3][i]
-        value, slopes = jax.value_and_grad(cost, argnums=(1, 2, 3, 4, 5, 6))(
-            i, still, still, z, u, numbers, values
-        )
-        *around, by_numbers, by_values = slopes
-        kept = tuple(_put(a, b, i) for a, b in zip(kept, around, strict=True))
-        grown = [a + b for a, b in zip(grown, by_numbers, strict=True)]
-        return total + value, kept, grown, direct + by_values
-
-    m, nx = rows[7].shape[0], still.shape[0]
-    kept = tuple(jnp.zeros((m, size)) for size in (nx, nx, rows[2].shape[1], rows[3].shape[1]))
-    start = (jnp.zeros(()), kept, [jnp.zeros(x.shape) for x in numbers], jnp.zeros(values.shape))
-    return jax.lax.fori_loop(0, count, one, start)
-
-
-def _put(kept: Array, new: Array, i: Array) -> Array:
-    return jax.lax.dynamic_update_index_in_dim(kept, new, i, 0)
-
-
-_residuals = jit(_residuals_of, static_argnums=(5,))
-_residual_slopes = jit(_residual_slopes_of, static_argnums=(7,))
 _sample_slopes = jit(_sample_slopes_of, static_argnums=(6,))
-_pull = jit(_pull_of, static_argnums=(2, 8, 9))

@@ -137,16 +137,12 @@ def _extended(
 
 def _end(run: Any) -> tuple[np.ndarray, np.ndarray]:
     """Coordinates and rates after the last step of a run."""
-    plan = run.course.plan
-    *_, stretch = run.course.stretches()
-    before, last = (jax.tree.map(lambda a, i=i: a[i], stretch.states) for i in (-2, -1))
-    h = float(run.course.t[-1] - run.course.t[-2])
-    q, v = _end_of(plan.stepper, plan.model, before, last, stretch.u[-1], h)
+    plan, now = run.plan, run.chunks[-1].after
+    last = jax.tree.map(lambda a: a[-1], now.history)
+    q, v = _end_of(plan.stepper, plan.model, last, now.u, now.driven)
     return np.asarray(q), np.asarray(v)
 
 
 @partial(jit, once=True)
-def _end_of(stepper: Stepper, model: Model, before: Any, x: Any, u: Array, h: Array) -> tuple[Array, Array]:
-    q = stepper.positions(model, x)
-    driven = ((q - stepper.positions(model, before)) / h)[model.driven]
-    return q, stepper.velocities(model, x, u, driven)
+def _end_of(stepper: Stepper, model: Model, x: Any, u: Array, driven: Array) -> tuple[Array, Array]:
+    return stepper.positions(model, x), stepper.velocities(model, x, u, driven)

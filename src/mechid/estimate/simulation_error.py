@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from mechid.dynamics.course import KEEP
+from mechid.dynamics.driver import KEEP
+from mechid.dynamics.simulate import simulated
 from mechid.dynamics.stepper import Stepper
 from mechid.errors import MechidError
 from mechid.estimate.experiment import Experiment
@@ -183,16 +184,9 @@ def _first_cost(whole: ShootingProblem, first: Point, last: ShootingProblem) -> 
 
 def _why(point: Point) -> str:
     """What went wrong in the first run that failed."""
-    from mechid.dynamics.march import rollout
-    from mechid.dynamics.simulate import finished
-
     for run in point.runs:
-        if run.failure and run.course is not None:
-            p = run.course.plan
-            again = rollout(
-                p.stepper, p.model, p.state, p.table, p.controller, p.t0, memory=p.memory, driven=p.driven
-            )
-            return finished(p, again, throw=False).outcome
+        if run.failure and run.plan is not None:
+            return simulated(run.plan, throw=False).outcome
         if run.failure:
             return run.failure
     return ""

@@ -17,10 +17,10 @@ from typing import Any
 import jax
 import numpy as np
 
-from mechid.dynamics.course import Stretch, course
 from mechid.dynamics.feedback import Feedback, feedback
-from mechid.dynamics.linearization import matrices, tangent_of
-from mechid.dynamics.simulate import planned
+from mechid.dynamics.intervals import GivenMotion
+from mechid.dynamics.linearization import given, transition_matrices
+from mechid.dynamics.simulate import planned, simulated
 from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError
 from mechid.estimate.experiment import LQR, Tracked
@@ -77,7 +77,6 @@ def _gains(shooting: Shooting, weights: LQR, law: Any, tracked: int) -> np.ndarr
     if not isinstance(stepper, Variational):
         stepper = Variational(stepper.dt)
     model = free.bind(free.theta0)
-    tangent = tangent_of(free, free.theta0)
     nu, nx = model.nu, stepper.nx(model)
     index = law(np.zeros((nu, tracked))).law.index
     Q, R = np.zeros((nx, nx)), np.zeros((nu, nu))
@@ -93,26 +92,29 @@ def _gains(shooting: Shooting, weights: LQR, law: Any, tracked: int) -> np.ndarr
     rest = plan(law(np.zeros((nu, tracked))))
     still = jax.tree.map(lambda a: np.stack([np.asarray(a)] * 2), rest.state)
     nothing = np.zeros((1, stepper.nz(model)))
-    inputs, driven, t = rest.table[:1], rest.driven[None], shooting.grid.t[:1]
-    at_rest = Stretch(0, 0, still, nothing, inputs[:, :nu], t, driven, inputs)
-    ((_, A, B),) = matrices(stepper, model, tangent, at_rest)
+    A, B = _matrices(stepper, model, GivenMotion(still, nothing, rest.table[:1, :nu], shooting.grid.t[:1]))
     P = Q
     K = np.zeros((nu, nx))
     for _ in range(SETTLING):
         K, P = riccati(A[0], B[0], Q, R, P)
-    motion = course(plan(law(K[:, index])), shooting.grid.t, keep=shooting.keep)
-    if motion.failed is not None:
+    motion = simulated(plan(law(K[:, index])), throw=False)
+    if motion.steps < shooting.grid.steps:
         raise MechidError(
             f"The measured motion of experiment '{shooting.experiment.name}' cannot be followed beyond "
             f"t = {motion.t[-1]:.4g} s: give a larger input_weight or other gains."
         )
     gains, P = np.zeros((shooting.grid.steps, nu, tracked)), Q
-    for stretch in motion.stretches(backward=True):
-        for first, As, Bs in matrices(stepper, model, tangent, stretch, backward=True):
-            for i in reversed(range(len(As))):
-                K, P = riccati(As[i], Bs[i], Q, R, P)
-                gains[first + i] = K[:, index]
+    As, Bs = _matrices(stepper, model, given(motion))
+    for i in reversed(range(len(As))):
+        K, P = riccati(As[i], Bs[i], Q, R, P)
+        gains[i] = K[:, index]
     return gains
+
+
+def _matrices(stepper: Variational, model: Any, motion: GivenMotion) -> tuple[np.ndarray, np.ndarray]:
+    """A_k and B_k of each step, open loop."""
+    by = transition_matrices(stepper, model, motion)
+    return by.A[:, 0], by.B_u  # type: ignore[return-value]
 
 
 def riccati(

@@ -293,7 +293,7 @@ def _turned(stepper: Stepper, states: Any, d: Array) -> Array:
 
 def _equation_slopes(stepper: Stepper, model: Model, tangent: Any, link: Link) -> Rows:
     """Of all intervals' residuals: dynamic rows, then the others."""
-    by = interval_blocks(stepper, model, tangent, link.stretch)
+    by = interval_blocks(stepper, model, tangent, link.given)
     dynamic = dynamic_rows(stepper, model)
     order = np.concatenate([dynamic, np.setdiff1d(np.arange(by.r.shape[1]), dynamic)])
     k = np.arange(len(by.r))
@@ -314,7 +314,7 @@ def _sample_slopes(
     ends = Intervals(*(np.broadcast_to(a, (s.grid.steps, *a.shape)) for a in chosen))
     found = []
     for group, weight in zip(s.groups, weights, strict=True):
-        table = sample_rows(s.stepper, model, tangent, group, weight, link.stretch, ends, parameters)
+        table = sample_rows(s.stepper, model, tangent, group, weight, link.given, ends, parameters)
         after, z, before, theta, _ = np.split(table, np.cumsum(sizes), axis=-1)
         k = group.interval
         found.append(Rows(k, np.stack([k, k + 1], 1), np.stack([before, after], 1), z, theta))

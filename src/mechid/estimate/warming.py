@@ -9,22 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
-from mechid.dynamics.course import InputSlopes, Stretch, course
-from mechid.dynamics.feedback import Feedback
-from mechid.dynamics.intervals import Intervals, dynamic_rows, interval_residuals, linear_intervals, moved
-from mechid.dynamics.linearization import backward, forward, matrices, tangent_at, tangent_of
-from mechid.dynamics.simulate import planned
+from mechid.dynamics.intervals import (
+    GivenMotion,
+    InputSlopes,
+    Intervals,
+    dynamic_rows,
+    interval_residuals,
+    linear_intervals,
+    moved,
+)
+from mechid.dynamics.linearization import tangent_at, transition_matrices
 from mechid.dynamics.variational import Variational
 from mechid.estimate.chain import coordinates, first_states, leading, ranges, some
 from mechid.estimate.experiment import LQR
 from mechid.estimate.problem import ShootingProblem
-from mechid.estimate.residuals import pulled, residual_slopes, residuals, sample_rows
+from mechid.estimate.residuals import compile_residuals, sample_rows
 from mechid.estimate.shooting import Shooting
 from mechid.estimate.solvers.block_arrow import Chain, Sizes, follow, sweep
 from mechid.estimate.whitening import Weight, weighting
@@ -32,12 +37,12 @@ from mechid.estimate.whitening import Weight, weighting
 
 def warm(shooting: Shooting, *, adjoint: bool) -> None:
     """Compile the simulation of an experiment and its derivatives, forward or adjoint, at the same time."""
-    model = shooting.free.bind(shooting.free.theta0)
-    stretch = _one_step(shooting, model)
-    jobs: list[Callable[[], None]] = [
-        lambda: (_adjoint if adjoint else _forward)(shooting, model, stretch),
-        lambda: _simulation(shooting, model, stretch),
-    ]
+    shooting = replace(shooting, memory={})
+    jobs = shooting.programs(adjoint=adjoint)
+    wanted = shooting.experiment.feedback
+    if wanted is not None and isinstance(wanted.gain, LQR) and isinstance(shooting.stepper, Variational):
+        model = shooting.free.bind(shooting.free.theta0)
+        jobs.append(lambda: transition_matrices(shooting.stepper, model, _one_step(shooting, model)))
     with ThreadPoolExecutor(len(jobs)) as pool:
         for job in [pool.submit(job) for job in jobs]:
             job.result()
@@ -53,7 +58,7 @@ def warmed(base: ShootingProblem) -> Iterator[None]:
     if seen in _WARM:
         yield
         return
-    stretch = _one_step(shooting, model)
+    given = _one_step(shooting, model)
     tangent = tangent_at(free, free.theta0, model)
     stepper, first, nt = shooting.stepper, shooting.first, free.size
     sizes = Sizes(len(dynamic_rows(stepper, model)), stepper.nx(model), stepper.window, nt)
@@ -65,9 +70,9 @@ def warmed(base: ShootingProblem) -> Iterator[None]:
     none = Intervals(*(np.zeros((1, n, sizes.columns)) for n in (sizes.state, stepper.nz(model))))
 
     def samples() -> None:
+        compile_residuals(stepper, model, shooting.groups, given, shooting.grid.steps)
         for group, weight in _samples(shooting):
-            residuals(stepper, model, group, weight, stretch)
-            sample_rows(stepper, model, tangent, group, weight, stretch, none, nt)
+            sample_rows(stepper, model, tangent, group, weight, given, none, nt)
 
     def sweeps() -> None:
         chain = Chain(
@@ -92,12 +97,12 @@ def warmed(base: ShootingProblem) -> Iterator[None]:
         slopes = [None if s is None else s[..., 0] for s in tangent]
         inputs = np.zeros((2, np.asarray(shooting.table).shape[1]))
         change = np.zeros((2, sizes.state))
-        moved(stepper, model, model, slopes, stretch.states, change, inputs, shooting.grid.t[:2])
+        moved(stepper, model, model, slopes, given.states, change, inputs, shooting.grid.t[:2])
 
     jobs: list[Callable[[], Any]] = [
-        lambda: linear_intervals(stepper, model, tangent, stretch),
+        lambda: linear_intervals(stepper, model, tangent, given),
         follows,
-        lambda: interval_residuals(stepper, model, stretch),
+        lambda: interval_residuals(stepper, model, given),
         starts,
         samples,
         sweeps,
@@ -121,69 +126,19 @@ def _shape(tree: Any) -> Any:
     return jax.tree.structure(tree), tuple(np.shape(a) for a in jax.tree.leaves(tree))
 
 
-def _one_step(shooting: Shooting, model: Any) -> Stretch:
+def _one_step(shooting: Shooting, model: Any) -> GivenMotion:
     """A step that leads nowhere."""
     stepper, first, t = shooting.stepper, shooting.first, shooting.grid.t
-    table = shooting.table.rows if isinstance(shooting.table, Feedback) else shooting.table
     u = np.zeros(model.nu)
     key = _shape((stepper, model))
     if key not in _SHAPES:
         _SHAPES[key] = jax.eval_shape(lambda *a: stepper.initial(model, *a), first.q, first.v, u, t[0])
-    states = jax.tree.map(lambda a: np.zeros((stepper.window + 1, *a.shape)), _SHAPES[key])
-    driven = np.zeros((1, model.driven.shape[0]))
+    states = jax.tree.map(lambda a: np.zeros((2, *a.shape)), _SHAPES[key])
     z = np.zeros((1, stepper.nz(model)))
     moved = None
     if shooting.free.late_inputs:
         moved = InputSlopes(np.zeros((1, model.nu)), np.zeros((model.nu, shooting.free.size)))
-    return Stretch(0, stepper.window - 1, states, z, u[None], t[:1], driven, table[:1], moved)
-
-
-def _simulation(shooting: Shooting, model: Any, stretch: Stretch) -> None:
-    first, t = shooting.first, shooting.grid.t
-    plan = planned(
-        shooting.free.mechanism,
-        shooting.stepper,
-        shooting.grid.steps,
-        q=first.q,
-        v=first.v,
-        inputs=shooting.table,
-        model=model,
-        t0=float(t[0]),
-    )
-    course(plan._replace(table=plan.table[:1]), t, keep=shooting.keep)
-    for group, weight in _samples(shooting):
-        residuals(shooting.stepper, model, group, weight, stretch)
-
-
-def _forward(shooting: Shooting, model: Any, stretch: Stretch) -> None:
-    stepper, tangent, start, controller = _begun(shooting, model, stretch)
-    carry = jnp.broadcast_to(start, (stepper.window, *start.shape))
-    for m in forward(stepper, model, tangent, controller, stretch, carry):
-        changes = (np.stack([start, m.dx[0]]), m.dz, m.du)
-        for group, weight in _samples(shooting):
-            residual_slopes(stepper, model, tangent, group, weight, stretch, changes, 0)
-    wanted = shooting.experiment.feedback
-    if wanted is not None and isinstance(wanted.gain, LQR) and isinstance(stepper, Variational):
-        list(matrices(stepper, model, tangent, stretch))
-
-
-def _adjoint(shooting: Shooting, model: Any, stretch: Stretch) -> None:
-    stepper, tangent, _, controller = _begun(shooting, model, stretch)
-    values = shooting.free.numbers_with_slopes(shooting.free.theta0)[0]
-    groups, weights = zip(*_samples(shooting), strict=True)
-    cost = pulled(stepper, model, tangent, groups, list(weights), stretch, shooting.loss, values, last=True)
-    backward(
-        stepper, model, tangent, controller, stretch, cost.by, jnp.zeros((stepper.window, stepper.nx(model)))
-    )
-
-
-def _begun(shooting: Shooting, model: Any, stretch: Stretch) -> tuple[Any, ...]:
-    first, t = shooting.first, float(shooting.grid.t[0])
-    tangent = tangent_of(shooting.free, shooting.free.theta0)
-    x = jax.tree.map(lambda a: a[-1], stretch.states)
-    start = first.slopes(shooting.stepper, model, tangent, x, first.q, first.v, t).x
-    controller = shooting.table.law if isinstance(shooting.table, Feedback) else None
-    return shooting.stepper, tangent, start, controller
+    return GivenMotion(states, z, u[None], t[:1], moved)
 
 
 def _samples(shooting: Shooting) -> list[tuple[Any, Weight]]:

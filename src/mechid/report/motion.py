@@ -17,9 +17,9 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from mechid.dynamics.assembly import assemble, project_rates
 from mechid.dynamics.bdf import BDF
-from mechid.dynamics.march import rollout
+from mechid.dynamics.driver import compile_chunks
 from mechid.dynamics.onestep import RULES, OneStep
-from mechid.dynamics.simulate import Plan, finished, planned
+from mechid.dynamics.simulate import Plan, planned, simulated
 from mechid.dynamics.spook import Spook
 from mechid.dynamics.stepper import Stepper
 from mechid.dynamics.trajectory import Trajectory
@@ -96,14 +96,13 @@ def move(mechanism: System, request: Request, console: Console) -> tuple[dict[st
     v = project_rates(mechanism, q, asked.rate, hold=list(asked.rate))
     clock = time.perf_counter()
     plan = planned(mechanism, asked.stepper, asked.steps, q=q, v=v, inputs=asked.inputs)
-    _roll(plan, plan.table[:1])
+    compile_chunks(plan)
     compiling = time.perf_counter() - clock
     clock = time.perf_counter()
     try:
         with _progress(console, asked.steps) as advance:
-            rolled = _roll(plan, plan.table, advance)
+            run = simulated(plan, throw=False, progress=advance)
         taken = time.perf_counter() - clock
-        run = finished(plan, rolled, throw=False)
         code = 0 if run.outcome.startswith("All") else 2
     except Stopped as stop:
         taken = time.perf_counter() - clock
@@ -119,25 +118,11 @@ def move(mechanism: System, request: Request, console: Console) -> tuple[dict[st
     return summary, code
 
 
-def _roll(plan: Plan, inputs: np.ndarray, progress: Callable[[int, int], None] | None = None) -> Any:
-    return rollout(
-        plan.stepper,
-        plan.model,
-        plan.state,
-        inputs,
-        plan.controller,
-        plan.t0,
-        memory=plan.memory,
-        driven=plan.driven,
-        progress=progress,
-    )
-
-
 def _interrupted(plan: Plan, steps: int, request: Request, console: Console) -> Trajectory:
     """The steps that were done before an interruption; a rollout does not hand them out, so they are repeated."""
     if steps and (request.out or request.figure):
         say(console, f"Interrupted: the {steps} steps that were done are repeated to be written.")
-    run = finished(plan._replace(table=plan.table[:steps]), _roll(plan, plan.table[:steps]), throw=False)
+    run = simulated(plan._replace(table=plan.table[:steps]), throw=False)
     told = f"Interrupted after {steps} of {len(plan.table)} steps, at t = {run.t[-1]:.6g} s."
     return dataclasses.replace(run, outcome=told)
 
