@@ -1,6 +1,8 @@
+import gc
 import os
 from pathlib import Path
 
+import jax
 import pytest
 from threadpoolctl import ThreadpoolController
 
@@ -35,3 +37,11 @@ def reference():
     if not folder.is_dir():
         pytest.skip(f"reference data absent: {folder} (set MECHID_REFERENCE)")
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def programs_of_one_file():
+    """Compiled programs are given back after each file: together they would take gigabytes."""
+    yield
+    jax.clear_caches()
+    gc.collect()

@@ -44,7 +44,7 @@ AGAINST = {
     ("model.symbolic.mechanism", "dynamics.symbolic"): "lower() is a thin method on what a person holds",
     ("model.system", "dynamics.model"): "the type of what lower() gives",
     ("model.parameters", "dynamics.model"): "the type of what bind() gives",
-    ("dynamics.march", "dynamics.simulate"): "the type of a plan",
+    ("dynamics.driver", "dynamics.simulate"): "the type of a plan",
     ("estimate.fit", "judge.identifiability"): "thin methods on what a person holds: flags",
     ("estimate.fit", "report.fit"): "thin methods on what a person holds: summary",
     ("estimate.fit", "report.fit_plot"): "thin methods on what a person holds: plot",

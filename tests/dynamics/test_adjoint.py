@@ -14,27 +14,11 @@ import pytest
 import mechid
 from mechid import BDF, Mechanism, MechidError, Parameters, Spook, Trajectory, Variational, simulate
 from mechid.compile import jit
-from mechid.dynamics import linearization, march, prepare
-from mechid.dynamics.linearization import PIECE
+from mechid.dynamics import prepare
 from mechid.dynamics.model import float_leaves
+from mechid.dynamics.rollout import BLOCK
 from mechid.dynamics.stepper import RowKind, Stepper, StepResult, model_tangent
 from mechid.studies import mechanisms
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quickly():
-    """The same programs compiled quickly rather than well: compiling is nearly all of the time here."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name, static in (
-            (linearization, "_linearise", ()),
-            (linearization, "_forward", (7,)),
-            (linearization, "_backward", (7,)),
-            (linearization, "_grown", (2, 6)),
-            (march, "_advance", (5,)),
-        ):
-            function = getattr(module, name).__wrapped__
-            patch.setattr(module, name, jit(function, once=True, static_argnums=static))
-        yield
 
 
 def contraction(run: Trajectory, free: Any, theta: Any, by_state: Any, by_multiplier: Any) -> np.ndarray:
@@ -144,7 +128,11 @@ BALANCED = Variational(0.005, forces="balanced")
 
 @pytest.mark.parametrize(
     "steps",
-    [pytest.param(1, marks=pytest.mark.slow), pytest.param(PIECE, marks=pytest.mark.slow), 2 * PIECE + 44],
+    [
+        pytest.param(1, marks=pytest.mark.slow),
+        pytest.param(4 * BLOCK, marks=pytest.mark.slow),
+        2 * 4 * BLOCK + 44,
+    ],
 )
 def test_adjoint_is_the_contraction_of_sensitivities(bar, steps):
     """Within a piece, exactly one, and more with a rest."""
@@ -324,7 +312,7 @@ TOY_INPUTS = {
 def test_a_toy_with_several_past_states(window, inputs):
     """The gradient and the forward sensitivities against automatic differentiation of the recursion."""
     stepper, theta = Toy(0.05, window), jnp.array([0.8, 1.3, 0.7])
-    q, v, steps = jnp.array([0.4, 0.0]), jnp.array([0.5, -0.3]), PIECE + 20
+    q, v, steps = jnp.array([0.4, 0.0]), jnp.array([0.5, -0.3]), 4 * BLOCK + 20
     controller = TOY_INPUTS[inputs]
     table = jnp.full((steps, 1), 0.5)
 

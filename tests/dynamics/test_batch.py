@@ -10,8 +10,8 @@ import pytest
 
 from mechid import MechidError, Parameters, SimulationError, Trajectory, Variational, simulate, simulate_batch
 from mechid.dynamics import batch
-from mechid.dynamics.batch import _together
-from mechid.dynamics.march import rollout, rollouts_together
+from mechid.dynamics.batch import _together, chunks_together
+from mechid.dynamics.driver import solve_chunks
 from mechid.dynamics.simulate import planned
 from mechid.studies import mechanisms
 
@@ -110,7 +110,7 @@ def test_all_together_with_some_that_fail(cart, struck):
     """What an accelerator does, here on a CPU: lanes that fail end as they do alone, the others go on."""
     plans = [planned(cart, STEPPER, STEPS, **run) for run in struck]
     alone = simulate_batch(cart, STEPPER, STEPS, struck, throw=False)
-    assert [r.steps_done for r in rollouts_together(plans)] == [t.steps for t in alone]
+    assert [sum(c.solved for c in x) for x in chunks_together(plans)] == [t.steps for t in alone]
     told = []
     together = _together(plans, False, lambda *done: told.append(done))
     for one, other in zip(together, alone, strict=True):
@@ -129,12 +129,9 @@ def test_groups_keep_their_order(cart, monkeypatch):
 
     def one_by_one(plans: Any) -> list[Any]:
         grouped.append([p.q[0] for p in plans])
-        return [
-            rollout(STEPPER, p.model, p.state, p.table, p.controller, memory=p.memory, driven=p.driven)
-            for p in plans
-        ]
+        return [list(solve_chunks(p)) for p in plans]
 
-    monkeypatch.setattr(batch, "rollouts_together", one_by_one)
+    monkeypatch.setattr(batch, "chunks_together", one_by_one)
     inputs = (None, push, None, push, [0.3])
     runs = [{"q": [float(i), 1.0], "inputs": u} for i, u in enumerate(inputs)]
     told: list[Any] = []

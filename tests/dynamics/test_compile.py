@@ -15,7 +15,7 @@ import pytest
 import mechid
 from mechid import MechidError, Variational, simulate
 from mechid import compile as compiling
-from mechid.dynamics import march
+from mechid.dynamics import driver
 from mechid.dynamics.forms import Forward, TwoImpulses
 from mechid.dynamics.sensors import joint_force, joint_velocity
 from mechid.studies import mechanisms
@@ -107,12 +107,12 @@ def test_one_program_for_every_horizon_step_size_and_number():
     """Ten steps or a thousand, other starts, inputs, numbers and sizes of step."""
     m = mechanisms.cart_pendulum(damping=0.1)
     simulate(m, Variational(0.01), 10)
-    before = march._advance.compilations()
+    before = driver.advance.compilations()
     for steps in (10, 300, 1000):
         simulate(m, Variational(0.01), steps, q=[0.1, 1.0], v=[0.5, 0.2], inputs=[0.1])
     simulate(m, Variational(0.002), 300, q=[0.3, 0.0], inputs=np.ones((300, 1)), t0=3.0)
     simulate(mechanisms.cart_pendulum(0.7, 2.0, 0.5, 0.3), Variational(0.01, absolute_tolerance=1e-9), 10)
-    assert march._advance.compilations() == before > 0
+    assert driver.advance.compilations() == before > 0
 
 
 PROGRAM = """

@@ -14,7 +14,8 @@ from mechid import (
     simulate,
     transitions,
 )
-from mechid.dynamics import march
+from mechid.compile import jit
+from mechid.dynamics.rollout import rollout
 from mechid.studies import mechanisms
 
 
@@ -116,10 +117,8 @@ def test_sensitivity_to_the_initial_state(bar):
     d = np.random.default_rng(1).normal(size=6)
     inputs = np.full((60, 1), 0.5)
     x0 = jax.tree.map(lambda a: jnp.asarray(a[0]), run.states)
-    ends = [
-        march.rollout(stepper, run.model, stepper.retract(x0, jnp.asarray(s * 1e-6 * d)), inputs)
-        for s in (1, -1)
-    ]
+    moved = jit(lambda d: rollout(stepper, run.model, stepper.retract(x0, d), inputs))
+    ends = [moved(jnp.asarray(s * 1e-6 * d)) for s in (1, -1)]
     last = [jax.tree.map(lambda a: jnp.asarray(a[-1]), e.states) for e in ends]
     slope = stepper.local(last[1], last[0]) / 2e-6
     assert np.abs(product @ d - slope).max() < 1e-5 * np.abs(slope).max()

@@ -7,7 +7,7 @@ import pytest
 from scipy.integrate import solve_ivp
 
 from mechid import BDF, Mechanism, Spook, Variational, assemble, project_rates, simulate
-from mechid.dynamics import march
+from mechid.dynamics import driver
 from mechid.dynamics.rates import State
 from mechid.studies import mechanisms
 from mechid.studies.drift import METHODS, explicit
@@ -103,9 +103,9 @@ def test_one_program_serves_mechanisms_of_equal_size():
     first = chain("RPRR", (-1, 0, 1, 2), 1)
     second = chain("RRPR", (-1, 0, 0, 1), 2)
     simulate(first, Variational(0.01), 10)
-    before = march._advance.compilations()
+    before = driver.advance.compilations()
     run = simulate(second, Variational(0.02), 300, v=[0.1, 0.2, 0.3, 0.1])
-    assert march._advance.compilations() == before
+    assert driver.advance.compilations() == before
     assert run.steps == 300
 
 

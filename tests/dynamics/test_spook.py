@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mechid import Mechanism, MechidError, Softness, Spook, Variational, simulate
-from mechid.dynamics import march
+from mechid.dynamics import driver
 from mechid.studies import mechanisms
 
 
@@ -84,10 +84,10 @@ def test_a_soft_joint_gives_way_by_compliance_times_force():
 
     lower = sinks(lower_hinge=Softness(compliance=1e-4))
     assert lower == pytest.approx([0.0, 1e-4 * 2.0 * G], rel=1e-6, abs=1e-9)
-    compiled = march._advance.compilations()
+    compiled = driver.advance.compilations()
     assert sinks(lower_hinge=Softness(compliance=3e-4))[1] == pytest.approx(3e-4 * 2.0 * G, rel=1e-6)
     assert sinks(upper_hinge=Softness(compliance=1e-4)) == pytest.approx([1e-4 * 3.0 * G] * 2, rel=1e-6)
-    assert march._advance.compilations() == compiled
+    assert driver.advance.compilations() == compiled
 
 
 def test_rotations_of_a_soft_joint_are_apart():

@@ -9,7 +9,7 @@ import numpy as np
 
 from mechid import Mechanism, Parameters
 from mechid.data.log import Channel, Log
-from mechid.dynamics.course import KEEP
+from mechid.dynamics.driver import KEEP
 from mechid.estimate.experiment import Experiment
 from mechid.estimate.prepare import prepared
 from mechid.estimate.problem import ShootingProblem

@@ -25,6 +25,7 @@ from mechid.dynamics.rollout import (
     Now,
     Past,
     differentiable_motion,
+    first_past,
     past_after,
     past_of,
     solve_motion,
@@ -34,9 +35,10 @@ from mechid.dynamics.tree import Array
 
 if TYPE_CHECKING:
     from mechid.dynamics.simulate import Plan
+    from mechid.dynamics.trajectory import Trajectory
 
-SHORTEST, LONGEST = 64, 4096
-"""steps of a chunk: calling a program costs what some hundred steps of a small mechanism do"""
+SHORTEST, MANY, LONGEST = 16, 256, 4096
+"""samples, and steps, of a chunk: calling a program costs what some hundred steps of a small mechanism do"""
 KEEP = 2**15
 """steps whose motion is kept for derivatives"""
 WORK = 2**15
@@ -69,7 +71,10 @@ class Chunk(NamedTuple):
     """number of the first step, counted from the beginning of the motion"""
     solved: int
     """number of steps that were solved"""
-    before: Now
+    past: Past
+    """what its derivatives depend on besides model and inputs"""
+    before: Any
+    """the `Now` in which it begins, to solve it again"""
     rows: np.ndarray
     """(capacity, w) inputs or what a law sees, zeros beyond the steps that are meant"""
     count: int
@@ -78,19 +83,23 @@ class Chunk(NamedTuple):
     """None where it is to be solved again"""
     compared: Any
     """what the comparison gave"""
-    after: Now
-    """where the motion stands after it; if a step failed, after that attempt"""
+    after: Any
+    """the `Now` in which it ends; if a step failed, after that attempt"""
 
 
 def capacity(count: int) -> int:
-    """The padded length for a number of steps or samples: few lengths, so that few programs are compiled."""
-    return max(SHORTEST, 1 << max(count - 1, 0).bit_length())
+    """The padded length for a number of samples: few lengths, so that few programs are compiled."""
+    size = SHORTEST
+    while size < count:
+        size *= 4
+    return size
 
 
 def chunk_length(stepper: Stepper, model: Model, steps: int) -> int:
-    """Steps of a chunk, padding included."""
+    """Steps of a chunk, padding included: one of few lengths, so that one program serves many numbers of steps."""
     most = WORK // max(stepper.nx(model) + stepper.nz(model), 1)
-    return min(capacity(steps), max(2 * SHORTEST, min(LONGEST, 1 << (max(most, 1).bit_length() - 1))))
+    longest = min(LONGEST, 1 << (max(most, 1).bit_length() - 1))
+    return min(capacity(max(steps, MANY)), max(MANY, longest))
 
 
 def padded(a: np.ndarray, count: int) -> np.ndarray:
@@ -123,11 +132,10 @@ def solve_chunks(
         rows = padded(plan.table[first : first + count], length)
         compare = None if comparisons is None else comparisons[i]
         before = now
-        now, motion, out, solved = _advance(
-            plan.stepper, plan.model, now, rows, count, plan.law, compare, values
-        )
+        args = (plan.stepper, plan.model, now, rows, count, plan.law, compare, values)
+        now, motion, out, past, solved = advance(*args)
         solved = int(solved)
-        yield Chunk(first, solved, before, rows, count, motion, out, now)
+        yield Chunk(first, solved, past, before, rows, count, motion, out, now)
         if progress is not None and solved == count:
             progress(first + count, steps)
         if solved < count:
@@ -139,7 +147,7 @@ def compile_chunks(plan: Plan, comparison: Any = None, values: np.ndarray | None
     length = chunk_length(plan.stepper, plan.model, len(plan.table))
     rows = np.zeros((length, plan.table.shape[1]))
     values = np.zeros(0) if values is None else values
-    _advance(plan.stepper, plan.model, plan.now, rows, 0, plan.law, comparison, values)
+    advance(plan.stepper, plan.model, plan.now, rows, 0, plan.law, comparison, values)
 
 
 def unsolved(plan: Plan) -> Chunk:
@@ -152,7 +160,8 @@ def unsolved(plan: Plan) -> Chunk:
     parts: Any = (states, *map(np.zeros, shapes), none, outcome, none, np.zeros(length))
     motion = Motion(*parts)
     rows = np.zeros((length, plan.table.shape[1]))
-    return Chunk(0, 0, plan.now, rows, 0, motion, None, plan.now)
+    past = jax.tree.map(np.asarray, first_past(plan.stepper, plan.state, plan.now.driven, plan.now.t))
+    return Chunk(0, 0, past, None, rows, 0, motion, None, None)
 
 
 def solve_again(plan: Plan, chunk: Chunk) -> Chunk:
@@ -161,11 +170,11 @@ def solve_again(plan: Plan, chunk: Chunk) -> Chunk:
         return chunk
     values = np.zeros(0)
     args = (plan.stepper, plan.model, chunk.before, chunk.rows, chunk.count, plan.law, None, values)
-    return chunk._replace(motion=_advance(*args)[1])
+    return chunk._replace(motion=advance(*args)[1])
 
 
 @jit
-def _advance(
+def advance(
     stepper: Stepper,
     model: Model,
     now: Now,
@@ -174,11 +183,12 @@ def _advance(
     law: Any,
     compare: Comparison | None,
     values: Array,
-) -> tuple[Now, Motion, Any, Array]:
-    """Where the motion stands after a chunk, its motion, what the comparison gives, and the steps solved."""
+) -> tuple[Now, Motion, Any, Past, Array]:
+    """Solve a chunk: where the motion stands after it, the motion, the comparison, the past, the steps solved."""
+    past = past_of(stepper, now)
     now, motion = solve_motion(stepper, model, now, rows, law, count)
     compared = None if compare is None else compare(stepper, model, motion, values)
-    return now, motion, compared, motion.solved
+    return now, motion, compared, past, motion.solved
 
 
 # Derivatives
@@ -196,7 +206,7 @@ def _chunk_of_unknowns(
     stepper: Stepper,
     model: Model,
     directions: Directions,
-    now: Now,
+    past: Past,
     rows: Array,
     law: Any,
     motion: Motion,
@@ -205,7 +215,6 @@ def _chunk_of_unknowns(
 ) -> Callable[[Array, Change], tuple[Any, Change]]:
     """A chunk's comparison, and the change of the past that it leaves, as functions of the unknowns and of a change
     of the past in which it begins; to be differentiated where both are 0."""
-    past = past_of(stepper, now)
     end = jax.lax.stop_gradient(past_after(stepper, model, past, motion))
     bound, numbers = moved_by(lambda m: m, model, directions.numbers)
     slopes = [s for s in directions.numbers if s is not None]
@@ -236,7 +245,7 @@ def _tangents(
     stepper: Stepper,
     model: Model,
     directions: Directions,
-    now: Now,
+    past: Past,
     carry: Change,
     rows: Array,
     law: Any,
@@ -245,7 +254,7 @@ def _tangents(
     values: Array,
 ) -> tuple[Any, Change]:
     """Derivatives of the comparison and of the past that the chunk leaves, unknowns last; carry: of its past."""
-    function = _chunk_of_unknowns(stepper, model, directions, now, rows, law, motion, compare, values)
+    function = _chunk_of_unknowns(stepper, model, directions, past, rows, law, motion, compare, values)
     n = carry.states.shape[-1]
     still = Change(*(jnp.zeros(a.shape[:-1]) for a in carry))
 
@@ -260,7 +269,7 @@ def _cotangents(
     stepper: Stepper,
     model: Model,
     directions: Directions,
-    now: Now,
+    past: Past,
     carry: Change,
     rows: Array,
     law: Any,
@@ -269,7 +278,7 @@ def _cotangents(
     values: Array,
 ) -> tuple[Array, Change]:
     """The gradient of the comparison's cost by the unknowns, and by the past; carry: by the past that is left."""
-    function = _chunk_of_unknowns(stepper, model, directions, now, rows, law, motion, compare, values)
+    function = _chunk_of_unknowns(stepper, model, directions, past, rows, law, motion, compare, values)
     still = jax.tree.map(jnp.zeros_like, carry)
 
     def cost(y: Array, change: Change) -> Array:
@@ -288,7 +297,7 @@ def cost_of(compared: Any) -> Array:
 
 
 def tangents(
-    plan: Plan,
+    system: Steps,
     chunk: Chunk,
     directions: Directions,
     compare: Comparison,
@@ -296,23 +305,11 @@ def tangents(
     carry: Change,
 ) -> tuple[Any, Change]:
     """Derivatives of what a chunk's comparison gives, unknowns last, and those of the past that it leaves."""
-    chunk = solve_again(plan, chunk)
-    return _tangents(
-        plan.stepper,
-        plan.model,
-        directions,
-        chunk.before,
-        carry,
-        chunk.rows,
-        plan.law,
-        chunk.motion,
-        compare,
-        values,
-    )
+    return _tangents(*_arguments(system, chunk, directions, compare, values, carry))
 
 
 def cotangents(
-    plan: Plan,
+    system: Steps,
     chunk: Chunk,
     directions: Directions,
     compare: Comparison,
@@ -320,19 +317,46 @@ def cotangents(
     carry: Change,
 ) -> tuple[Array, Change]:
     """The gradient of a chunk's cost by the unknowns and by the past before it; carry: by the past after it."""
-    chunk = solve_again(plan, chunk)
-    return _cotangents(
-        plan.stepper,
-        plan.model,
-        directions,
-        chunk.before,
-        carry,
-        chunk.rows,
-        plan.law,
-        chunk.motion,
-        compare,
-        values,
-    )
+    return _cotangents(*_arguments(system, chunk, directions, compare, values, carry))
+
+
+class Steps(Protocol):
+    """What takes a motion's steps, a plan or a trajectory."""
+
+    @property
+    def stepper(self) -> Stepper: ...
+    @property
+    def model(self) -> Any: ...
+    @property
+    def law(self) -> Any: ...
+
+
+def _arguments(
+    system: Steps, chunk: Chunk, directions: Directions, compare: Any, values: np.ndarray, carry: Change
+) -> tuple[Any, ...]:
+    what = (system.stepper, system.model, directions, chunk.past, carry, chunk.rows, system.law)
+    return *what, chunk.motion, compare, values
+
+
+def chunks_of(trajectory: Trajectory) -> list[Chunk]:
+    """A simulated trajectory as solved chunks, with what their derivatives need."""
+    x, n = trajectory, trajectory.steps
+    length, window = chunk_length(x.stepper, x.model, n), x.stepper.window
+    chunks = []
+    for first in range(0, n, length):
+        count = min(length, n - first)
+        i = np.minimum(np.arange(first, first + length), n - 1)
+        around = [np.maximum(np.arange(first + 1 - window, first + 1), 0)]
+        around += [np.minimum(np.arange(first, first + length + 1), first + count)]
+        past, states = (jax.tree.map(lambda a, at=at: np.asarray(a)[at], x.states) for at in around)
+        reached = np.arange(length) < count
+        outcome = np.where(reached, int(Outcome.SOLVED), int(Outcome.NOT_REACHED))
+        along = (x.multipliers[i], x.inputs[i], x.t[i], x.driven_rates[i], i, outcome)
+        parts: Any = (states, *along, np.zeros(length, int), np.zeros(length))
+        begun = Past(past, x.driven_rates[first], x.t[first])  # type: ignore[arg-type]
+        rows = padded(x.rows[first : first + count], length)
+        chunks.append(Chunk(first, count, begun, None, rows, count, Motion(*parts), None, None))
+    return chunks
 
 
 def first_change(stepper: Stepper, columns: np.ndarray, driven: int) -> Change:
@@ -363,7 +387,8 @@ class TangentsBehind:
 
         def work() -> Any:
             try:
-                out, carry = tangents(self._plan, chunk, directions(), compare, values, before.result())
+                solved = solve_again(self._plan, chunk)
+                out, carry = tangents(self._plan, solved, directions(), compare, values, before.result())
                 after.set_result(carry)
                 return jax.block_until_ready(out)
             except BaseException as error:

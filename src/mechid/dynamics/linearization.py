@@ -23,18 +23,16 @@ from numpy.typing import ArrayLike
 from mechid.compile import jit, register
 from mechid.dynamics.driver import (
     Change,
-    Chunk,
     Directions,
-    chunk_length,
+    chunks_of,
     cotangents,
     first_change,
-    solve_chunks,
+    padded,
     tangents,
 )
 from mechid.dynamics.intervals import GivenMotion
 from mechid.dynamics.model import Model, float_leaves
 from mechid.dynamics.rollout import Motion
-from mechid.dynamics.simulate import planned_again
 from mechid.dynamics.stepper import Stepper, Transition, along, model_tangent, moving, parameter_count
 from mechid.dynamics.trajectory import Trajectory
 from mechid.dynamics.tree import Array
@@ -87,13 +85,13 @@ def sensitivities(trajectory: Trajectory, bind: Bind, theta: ArrayLike) -> Sensi
     """
     _check(trajectory)
     tangent = tangent_of(bind, theta)
-    plan = planned_again(trajectory)
-    columns = np.asarray(_start(plan.stepper, plan.model, tangent, plan.state, *_given(trajectory)))
-    carry = first_change(plan.stepper, columns, plan.model.driven.shape[0])
+    columns = np.asarray(_start(trajectory.stepper, trajectory.model, tangent, *_given(trajectory)))
+    carry = first_change(trajectory.stepper, columns, trajectory.model.driven.shape[0])
     directions, values = _directions(tangent)
     states, multipliers = [columns[None]], []
-    for chunk in solve_chunks(plan):
-        (dx, dz), carry = tangents(plan, chunk, directions, StatesAndMultipliers(chunk.motion), values, carry)
+    for chunk in chunks_of(trajectory):
+        both = StatesAndMultipliers(chunk.motion)
+        (dx, dz), carry = tangents(trajectory, chunk, directions, both, values, carry)
         states.append(np.asarray(dx)[: chunk.count])
         multipliers.append(np.asarray(dz)[: chunk.count])
     return Sensitivities(np.concatenate(states), np.concatenate(multipliers))
@@ -119,20 +117,16 @@ def adjoint(
     slopes_z = finite(given_z, (steps, nz), "The slopes of the cost by the multipliers")
     tangent = tangent_of(bind, theta)
     directions, values = _directions(tangent)
-    plan = planned_again(trajectory)
-    chunks: list[Chunk] = [c._replace(motion=c.motion) for c in solve_chunks(plan)]
-    length = chunk_length(plan.stepper, model, steps)
-    carry = Change(jnp.zeros((stepper.window, nx)), jnp.zeros(model.driven.shape[0]))
+    carry = Change(np.zeros((stepper.window, nx)), np.zeros(model.driven.shape[0]))
     gradient = np.zeros(parameter_count(tangent))
-    for chunk in reversed(chunks):
-        here = slice(chunk.first, chunk.first + chunk.count)
-        by = [np.zeros((length, n)) for n in (nx, nz)]
-        by[0][: chunk.count], by[1][: chunk.count] = slopes[1:][here], slopes_z[here]
+    for chunk in reversed(chunks_of(trajectory)):
+        here, length = slice(chunk.first, chunk.first + chunk.count), len(chunk.rows)
+        by = [padded(a[here], length) for a in (slopes[1:], slopes_z)]
         cost = LinearCost(chunk.motion, *by)
-        own, carry = cotangents(plan, chunk, directions, cost, values, carry)
+        own, carry = cotangents(trajectory, chunk, directions, cost, values, carry)
         gradient += np.asarray(own)
-    columns = np.asarray(_start(stepper, model, tangent, plan.state, *_given(trajectory)))
-    return gradient + (np.asarray(jnp.sum(carry.states, 0)) + slopes[0]) @ columns
+    columns = np.asarray(_start(stepper, model, tangent, *_given(trajectory)))
+    return gradient + (np.sum(np.asarray(carry.states), 0) + slopes[0]) @ columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,8 +182,9 @@ def _check(trajectory: Trajectory) -> None:
 
 
 def _given(trajectory: Trajectory) -> tuple[Any, ...]:
-    """What the first state was made from."""
-    return trajectory.start, trajectory.start_rates, trajectory.inputs[0], trajectory.t[0]
+    """The first state and what it was made from."""
+    anchor = jax.tree.map(lambda a: a[0], trajectory.states)
+    return anchor, trajectory.start, trajectory.start_rates, trajectory.inputs[0], trajectory.t[0]
 
 
 def tangent_of(bind: Bind, theta: ArrayLike) -> list[Any]:

@@ -212,33 +212,40 @@ def _frozen(motion: Motion) -> Motion:
 # Loops over part of an array
 
 
-def scan_blocks(one: Callable[[Any, Array], tuple[Any, Any]], carry: Any, n: int, count: Array) -> Any:
-    """The outputs of `jax.lax.scan(one, carry, arange(n))`, those from `count` on left out: zeros.
+def scan_blocks(one: Callable[[Any, Any], tuple[Any, Any]], carry: Any, xs: Any, count: Array) -> Any:
+    """The outputs of `jax.lax.scan(one, carry, xs)`, those from `count` on left out: zeros.
 
     Work is skipped in blocks, so that one program serves many lengths at the cost of its own; `one` must give
     finite numbers also for the rest of the last block. A backward pass linearises each step once and stores none.
     """
+    n = jax.tree.leaves(xs)[0].shape[0]
+    blocks = -(-n // BLOCK)
 
-    def masked(carry: Any, i: Array) -> tuple[Any, Any]:
-        after, out = one(carry, i)
+    def masked(carry: Any, now: tuple[Array, Any]) -> tuple[Any, Any]:
+        i, x = now
+        after, out = one(carry, x)
         fine = i < count
         after = jax.tree.map(lambda a, b: jnp.where(fine, a, b), after, carry)
         return after, jax.tree.map(lambda a: jnp.where(fine, a, 0.0), out)
 
-    def block(carry: Any, i: Array) -> tuple[Any, Any]:
+    def block(carry: Any, now: tuple[Array, Any]) -> tuple[Any, Any]:
         def going(carry: Any) -> tuple[Any, Any]:
-            return jax.lax.scan(jax.checkpoint(masked, prevent_cse=False), carry, i)
+            return jax.lax.scan(jax.checkpoint(masked, prevent_cse=False), carry, now)
 
         shapes = jax.eval_shape(going, carry)[1]
 
         def ended(carry: Any) -> tuple[Any, Any]:
             return carry, jax.tree.map(lambda s: jnp.zeros(s.shape, s.dtype), shapes)
 
-        return jax.lax.cond(i[0] < count, going, ended, carry)
+        return jax.lax.cond(now[0][0] < count, going, ended, carry)
 
-    blocks = -(-n // BLOCK)
-    number = jnp.arange(blocks * BLOCK).reshape(blocks, BLOCK)
-    _, out = jax.lax.scan(jax.checkpoint(block, prevent_cse=False), carry, number)
+    def blocked(a: Array) -> Array:
+        rest = blocks * BLOCK - n
+        filled = jnp.concatenate([a, jnp.broadcast_to(a[-1:], (rest, *a.shape[1:]))]) if rest else a
+        return filled.reshape(blocks, BLOCK, *a.shape[1:])
+
+    rows = jax.tree.map(blocked, (jnp.arange(n), xs))
+    _, out = jax.lax.scan(jax.checkpoint(block, prevent_cse=False), carry, rows)
     return jax.tree.map(lambda a: a.reshape(blocks * BLOCK, *a.shape[2:])[:n], out)
 
 
@@ -311,14 +318,12 @@ def _motion_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Mo
     times_rest = _is_zero(d_past.t) and not _changing(stepper.dt, tangents[0].dt)[0]
     clock = () if times_rest else (jnp.zeros(()),)
 
-    def step(i: Array, dx: Array, d_path: Array, d_clock: Any) -> tuple[Any, ...]:
-        """One linear step: changes of the new state, its driven rates, the time, z and u."""
-        xs = jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, i, window + 1), every)
-        z, u, now, path, k, row = (
-            a[i] for a in (motion.z, motion.u, motion.t, motion.driven, motion.k, rows)
-        )
+    def step(carry: tuple[Any, ...], step: tuple[Any, ...]) -> tuple[Any, Any]:
+        """One linear step: changes of the window, of driven rates and the time; of what is kept of the step."""
+        (dx, d_path, d_clock), (xs, z, u, now, path, k, row, d_row) = carry, step
         newest = jax.tree.map(lambda a: a[-2], xs)
-        d_row = jnp.zeros(row.shape) if rows_rest else d_rows[i]
+        if d_row is None:
+            d_row = jnp.zeros(row.shape)
         d_t = list(d_clock)
         du = d_row[: u.shape[0]]
         if law is not None:
@@ -348,21 +353,23 @@ def _motion_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Mo
             q0, q1 = (s.positions(m, s.retract(x, d)) for x, d in ((newest, d0), (last, d1)))
             return (q1 - q0)[m.driven] / h, h
 
+        d_after = d_path
         if d_path.shape[0] or d_t:
             still = jnp.zeros(nx)
-            d_path, dh = jax.jvp(ahead, (numbers, still, still), (d_numbers, dx[-1], d_new))[1]
+            d_after, dh = jax.jvp(ahead, (numbers, still, still), (d_numbers, dx[-1], d_new))[1]
             d_t = [x + dh for x in d_t]
-        return jnp.concatenate([dx[1:], d_new[None]]), d_path, tuple(d_t), dz, du
-
-    def one(carry: tuple[Any, ...], i: Array) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
-        _, d_path, d_clock = carry
-        *after, dz, du = step(jnp.minimum(i, done - 1), *carry)
-        return tuple(after), (after[0][-1], dz, du, d_path, *d_clock)
+        after = (jnp.concatenate([dx[1:], d_new[None]]), d_after, tuple(d_t))
+        return after, (d_new, dz, du, d_path, *d_clock)
 
     filled = _filled(d_past, past)
     d0 = jax.vmap(lambda x, dx: _to_local(stepper, x, dx))(past.states, filled.states)
     begun = (d0, filled.driven, tuple(filled.t for _ in clock))
-    dx, dz, du, d_path, *d_t = scan_blocks(one, begun, n, done)
+    # beyond the last solved step that step is taken again: its numbers are finite
+    i = jnp.clip(jnp.arange(n), 0, jnp.maximum(done - 1, 0))
+    around = i[:, None] + jnp.arange(window + 1)
+    along = (motion.z, motion.u, motion.t, motion.driven, motion.k, rows, None if rows_rest else d_rows)
+    steps = (jax.tree.map(lambda a: a[around], every), *jax.tree.map(lambda a: a[i], along))
+    dx, dz, du, d_path, *d_t = scan_blocks(step, begun, steps, done)
     # states that follow a failure repeat the last one
     last = jnp.minimum(jnp.arange(n + 1), done)
     dx = jnp.concatenate([d0[-1:], dx])[last]

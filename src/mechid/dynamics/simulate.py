@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import jax
@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from mechid.compile import jit
 from mechid.dynamics.assembly import check_inertia, check_start, with_driven
 from mechid.dynamics.diagnosis import diagnose
-from mechid.dynamics.driver import failed_attempt, fails, solve_chunks
+from mechid.dynamics.driver import Chunk, failed_attempt, fails, solve_chunks
 from mechid.dynamics.feedback import Feedback
 from mechid.dynamics.model import Model
 from mechid.dynamics.rollout import Now, begin
@@ -126,23 +126,18 @@ def planned(
     return Plan(mechanism, stepper, model, start_q, start_v, table, controller, float(t0), now, state)
 
 
-def planned_again(trajectory: Trajectory) -> Plan:
-    """The plan of a simulation that has been done."""
-    x = trajectory
-    u = x.rows[0, : x.model.nu] if x.steps else np.zeros(x.model.nu)
-    first = with_driven(x.mechanism, u, x.start)
-    now, state, _, _ = _begin(x.stepper, x.model, x.start, x.start_rates, first, x.t[0])
-    fixed = (x.mechanism, x.stepper, x.model, x.start, x.start_rates)
-    return Plan(*fixed, x.rows, x.controller, float(x.t[0]), now, state)
-
-
 def simulated(
     plan: Plan, *, every: int = 1, throw: bool = True, progress: Callable[[int, int], None] | None = None
 ) -> Trajectory:
     """The trajectory of a plan, with its outcome as a sentence."""
+    return trajectory_of(plan, solve_chunks(plan, progress=progress), every=every, throw=throw)
+
+
+def trajectory_of(plan: Plan, chunks: Iterable[Chunk], *, every: int = 1, throw: bool = True) -> Trajectory:
+    """The same from the chunks of a plan, as they are solved."""
     parts: list[Any] = []
-    done, failure = 0, None
-    for chunk in solve_chunks(plan, progress=progress):
+    done, failure, chunk = 0, None, None
+    for chunk in chunks:
         motion = chunk.motion
         kept = slice(-(chunk.first + 1) % every, chunk.solved, every)
         states = jax.tree.map(lambda a: a[1:], motion.states)  # type: ignore[union-attr]
@@ -164,7 +159,7 @@ def simulated(
     states = jax.tree.map(lambda a, b: np.concatenate([a, b]), begun, states)
     times = plan.t0 + _times(plan.stepper, steps)
     outcome = f"All {steps} steps were solved."
-    if failure is not None:
+    if failure is not None and chunk is not None:
         last = jax.tree.map(lambda a: np.asarray(a)[-2], chunk.after.history)
         cause = diagnose(plan.stepper, model, plan.mechanism, failure, last, done, times[done])
         outcome = f"Step {done} at t = {times[done]:.6g} s could not be solved: {cause}"

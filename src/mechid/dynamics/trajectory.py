@@ -100,6 +100,11 @@ class Trajectory:
     def steps(self) -> int:
         return len(self.t) - 1
 
+    @property
+    def law(self) -> Any:
+        """the controller as compiled programs take it"""
+        return as_law(self.controller)
+
     @cached_property
     def q(self) -> np.ndarray:
         """(N + 1, nq) joint coordinates, rad or m; full turns are counted"""

@@ -84,24 +84,24 @@ class Comparison:
         samples: Samples,
         form: Form,
     ) -> Array:
-        m = jnp.shape(samples.step)[0]
         step, fraction, measured, weight, last, count = samples
+        k = jnp.asarray(step)
+        x0, x1 = (jax.tree.map(lambda a, i=k + i: a[i], motion.states) for i in (0, 1))
+        around = (x0, x1, motion.z[k], motion.u[k], motion.t[k], motion.k[k])
 
-        def one(carry: tuple[()], j: Array) -> tuple[tuple[()], Array]:
-            k = jnp.asarray(step)[j]
-            x0, x1 = (jax.tree.map(lambda a, i=k + i: a[i], motion.states) for i in (0, 1))
-            around = (x0, x1, motion.z[k], motion.u[k], motion.t[k], motion.k[k], jnp.asarray(fraction)[j])
-            here = jnp.asarray(measured)[j]
-            seen, r = predicted(stepper, model, sensors, (*around, here, jnp.asarray(weight)[j]), form)
+        def one(carry: tuple[()], now: tuple[Any, ...]) -> tuple[tuple[()], Array]:
+            *parts, ends = now
+            seen, r = predicted(stepper, model, sensors, tuple(parts), form)
             if self.loss.running is None:
                 return carry, r
-            named = dict(zip(self.loss.names, values, strict=True))
+            here, named = parts[-2], dict(zip(self.loss.names, values, strict=True))
             total = jnp.asarray(self.loss.running(seen, here, named), float)
             if self.loss.terminal is not None:
-                total += jnp.asarray(last)[j] * jnp.asarray(self.loss.terminal(seen, here, named), float)
+                total += ends * jnp.asarray(self.loss.terminal(seen, here, named), float)
             return carry, total
 
-        return scan_blocks(one, (), m, count)
+        rows = jax.tree.map(jnp.asarray, (*around, fraction, measured, weight, last))
+        return scan_blocks(one, (), rows, count)
 
 
 register(Comparison, ["sensors", "samples"], ["forms", "loss"])

@@ -26,6 +26,7 @@ from mechid.dynamics.driver import (
     fails,
     first_change,
     padded,
+    solve_again,
     solve_chunks,
     tangents,
     unsolved,
@@ -243,6 +244,7 @@ class Shooting:
         moves, carry = self.moves(run), self._no_slopes(run.model)
         gradient = np.zeros(moves.start.x.shape[-1])
         for i, chunk in reversed(list(enumerate(run.chunks))):
+            chunk = solve_again(plan, chunk)
             own, carry = cotangents(plan, chunk, self.directions(moves, chunk), compare[i], values, carry)
             gradient += np.asarray(own)
         return gradient + np.sum(np.asarray(carry.states), 0) @ moves.start.x, moves.start
