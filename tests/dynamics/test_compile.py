@@ -104,13 +104,14 @@ def test_extra_options_of_a_person_are_left_alone(monkeypatch):
 
 
 def test_one_program_for_every_horizon_step_size_and_number():
-    """Ten steps or a thousand, other starts, inputs, numbers and sizes of step."""
+    """Ten steps or 256, 5000 or 9000; other starts, inputs, numbers and sizes of step."""
     m = mechanisms.cart_pendulum(damping=0.1)
     simulate(m, Variational(0.01), 10)
+    simulate(m, Variational(0.01), 5000)
     before = driver.advance.compilations()
-    for steps in (10, 300, 1000):
+    for steps in (10, 256, 3000, 9000):
         simulate(m, Variational(0.01), steps, q=[0.1, 1.0], v=[0.5, 0.2], inputs=[0.1])
-    simulate(m, Variational(0.002), 300, q=[0.3, 0.0], inputs=np.ones((300, 1)), t0=3.0)
+    simulate(m, Variational(0.002), 200, q=[0.3, 0.0], inputs=np.ones((200, 1)), t0=3.0)
     simulate(mechanisms.cart_pendulum(0.7, 2.0, 0.5, 0.3), Variational(0.01, absolute_tolerance=1e-9), 10)
     assert driver.advance.compilations() == before > 0
 

@@ -104,9 +104,9 @@ def test_one_program_serves_mechanisms_of_equal_size():
     second = chain("RRPR", (-1, 0, 0, 1), 2)
     simulate(first, Variational(0.01), 10)
     before = driver.advance.compilations()
-    run = simulate(second, Variational(0.02), 300, v=[0.1, 0.2, 0.3, 0.1])
+    run = simulate(second, Variational(0.02), 200, v=[0.1, 0.2, 0.3, 0.1])
     assert driver.advance.compilations() == before
-    assert run.steps == 300
+    assert run.steps == 200
 
 
 def test_steps_may_vary():

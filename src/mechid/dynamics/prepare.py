@@ -255,9 +255,9 @@ def prepare_tangent(top: Topology, values: np.ndarray, slopes: np.ndarray) -> li
     columns = [float_leaves(prepare(top, values + 1j * size * slope)) for slope in slopes.T]
 
     def slope(leaf: tuple[Any, ...]) -> Any:
-        if leaf[0].dtype.kind != "c" or not any(x.imag.any() for x in leaf):
+        if not any(x.dtype.kind == "c" and x.imag.any() for x in leaf):
             return np.zeros((*leaf[0].shape, len(leaf)))
-        return np.stack([x.imag / size for x in leaf], -1)
+        return np.stack([x.imag / size for x in leaf], -1)  # of real numbers 0
 
     return [slope(leaf) for leaf in zip(*columns, strict=True)]
 
