@@ -40,7 +40,19 @@ def factorise(matrix: Array) -> Factors:
 
 
 def eliminated(matrix: Array) -> Factors:
-    return Factors(_inverse(matrix), jnp.zeros(0, dtype=jnp.int32))
+    return Factors(inverse(matrix), jnp.zeros(0, dtype=jnp.int32))
+
+
+@jax.custom_jvp
+def inverse(matrix: Array) -> Array:
+    """The inverse X of a matrix A; its derivative is dX = −X dA X, not that of the elimination."""
+    return _inverse(matrix)
+
+
+@inverse.defjvp
+def _inverse_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    X = inverse(*primals)
+    return X, -X @ tangents[0] @ X
 
 
 def decomposed(matrix: Array) -> Factors:

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from mechid.dynamics import elements, loops, tree
 from mechid.dynamics.contacts import Contacts, Stops
@@ -221,16 +220,8 @@ class TreeModel(ElementArrays):
         return kinetic, potential
 
     def frame_poses(self, q: Array) -> Array:
-        """(f, 4, 4) world poses of the world, every body and every named frame.
-
-        Derivatives by q are those of the frames' twists, first ones only, and do not pass through the products
-        along the tree: sensors need no more.
-        """
-        still = jax.lax.stop_gradient(q)
-        at = tree.kinematics(self, still)
-        pose = at.pose[self.frame_link] @ self.frame_pose
-        twist = (self.ancestry @ (at.twist_axes * (q - still)[:, None]))[self.frame_link]
-        return pose + (twist @ TWISTS).reshape(-1, 4, 4) @ pose
+        """(f, 4, 4) world poses of the world, every body and every named frame."""
+        return tree.kinematics(self, q).pose[self.frame_link] @ self.frame_pose
 
     def frame_twists(self, q: Array, v: Array) -> Array:
         """(f, 6) angular velocity and velocity of the frame's origin, in world axes."""
@@ -239,12 +230,6 @@ class TreeModel(ElementArrays):
         x = (at.pose[self.frame_link] @ self.frame_pose)[:, :3, 3]
         return jnp.concatenate([twist[:, :3], twist[:, 3:] + tree.cross(twist[:, :3], x)], -1)
 
-
-TWISTS = np.zeros((6, 4, 4))
-for _i, _j, _k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
-    TWISTS[_i, _k, _j], TWISTS[_i, _j, _k], TWISTS[3 + _i, _i, 3] = 1.0, -1.0, 1.0
-TWISTS = TWISTS.reshape(6, 16)
-"""a twist as the 4×4 matrix that moves points"""
 
 _META = ("functions",)
 jax.tree_util.register_dataclass(

@@ -102,7 +102,7 @@ class Shooting:
     """the last group only shows where this segment ends, and costs nothing"""
     late: tuple[Late, ...] = ()
     """inputs whose delay is free"""
-    memory: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    memory: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
     """comparisons with the samples, at the noise they were last asked for"""
 
     @property
@@ -223,7 +223,7 @@ class Shooting:
         """Residuals and their derivatives, by forward sensitivities."""
         self._plan(run)
         behind = run.behind
-        if behind is None:
+        if behind is None or behind.cancelled:
             behind = Behind(self, run, noise)
             for i, chunk in enumerate(run.chunks):
                 behind.see(i, chunk)
@@ -316,6 +316,7 @@ class Behind:
         self._shooting, self._run = shooting, run
         self._compare, self._values = shooting.comparisons(noise), shooting.values(run.theta)
         self._moves: Any = None
+        self.cancelled = False
         assert run.plan is not None
         self._tangents = TangentsBehind(run.plan, self._first)
 
@@ -330,6 +331,7 @@ class Behind:
 
     def close(self, *, cancel: bool) -> None:
         """Nothing more will come; with cancel nothing of it is wanted."""
+        self.cancelled = cancel
         self._tangents.close(cancel=cancel)
 
     def results(self) -> tuple[Moves, list[Any]]:

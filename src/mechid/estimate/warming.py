@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import jax
@@ -37,7 +36,6 @@ from mechid.estimate.whitening import Weight, weighting
 
 def warm(shooting: Shooting, *, adjoint: bool) -> None:
     """Compile the simulation of an experiment and its derivatives, forward or adjoint, at the same time."""
-    shooting = replace(shooting, memory={})
     jobs = shooting.programs(adjoint=adjoint)
     wanted = shooting.experiment.feedback
     if wanted is not None and isinstance(wanted.gain, LQR) and isinstance(shooting.stepper, Variational):
