@@ -10,13 +10,13 @@ import mechid
 from mechid.compile import CPU_OPTIONS, ONCE, enable_compilation_cache
 from mechid.reference import reference_folder
 
-mechid.enable_float64()
 # as in fits: workers of the tests share the cores
 ThreadpoolController().limit(limits=1, user_api="blas")
 # Compiling is nearly all of the time of these tests: programs are compiled quickly rather than well.
 # MECHID_OPTIMISED=1 compiles them as users get them; the command line's tests always do.
 if not os.environ.get("MECHID_OPTIMISED"):
     CPU_OPTIONS.update(ONCE)
+mechid.setup()
 # Workers share what they compile; a second run of the tests compiles nothing.
 enable_compilation_cache(Path(__file__).parent.parent / ".pytest_cache" / "jax")
 

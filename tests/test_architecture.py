@@ -310,10 +310,11 @@ USES = {
 
 
 def test_float32_is_refused_in_a_sentence():
-    """Each way in raises a MechidError that says how to switch; with float64 asked for none does."""
+    """Where JAX has computed in it already; each way in raises a MechidError that says how to switch."""
     program = f"""
         import json
-        import mechid, mechid.compile
+        import jax, mechid, mechid.compile
+        jax.numpy.zeros(1)
         hinge = mechid.Mechanism().body("rod", mass=1.0).revolute("hinge", "world", "rod")
         told = {{}}
         for name, use in {USES!r}.items():
@@ -327,14 +328,20 @@ def test_float32_is_refused_in_a_sentence():
     assert set(told) == set(USES)
     for sentence in told.values():
         assert "float32" in sentence
-        assert "mechid.enable_float64()" in sentence
+        assert "mechid.setup()" in sentence
         assert "\n" not in sentence
         assert sentence.endswith(".")
 
 
-@pytest.mark.parametrize("how", ["call", "environment"])
-def test_float64_is_enough(how):
-    call = "mechid.enable_float64()" if how == "call" else ""
-    environment = {} if how == "call" else {"JAX_ENABLE_X64": "1"}
-    program = f"import mechid, mechid.compile; {call}\nprint(float(mechid.compile.jit(lambda x: x / 3)(1.0)))"
-    assert float(_python(program, **environment)) == 1.0 / 3.0
+@pytest.mark.parametrize("how", ["mechid.setup()", "mechid.enable_float64()", "environment", ""])
+def test_the_first_computation_is_in_float64(how):
+    """Asked for, or since nothing has been computed before; with the options of the whole process."""
+    call = "" if how == "environment" else how
+    environment = {"JAX_ENABLE_X64": "1"} if how == "environment" else {}
+    program = f"""
+        import os, mechid, mechid.compile
+        {call}
+        x = float(mechid.compile.jit(lambda x: x / 3)(1.0))
+        print(x == 1.0 / 3.0 and "multi_thread_eigen=false" in os.environ["XLA_FLAGS"])
+        """
+    assert _python(program, **environment).strip() == "True"

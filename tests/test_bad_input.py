@@ -916,7 +916,7 @@ TABLE: dict[str, list[Row]] = {
                 "mechid.simulate(m, mechid.Variational(0.01), 1)"
             ),
             (
-                "JAX is in float32, mechid needs float64: call mechid.enable_float64() (or set "
+                "JAX is in float32, mechid needs float64: call mechid.setup() (or set "
                 "JAX_ENABLE_X64=1) before the first computation."
             ),
         ),

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from mechid.compile import enable_float64
+from mechid.compile import enable_float64, setup
 from mechid.data.log import Channel, Log, log_of, read_log
 from mechid.data.writing import write_log
 from mechid.dynamics.assembly import assemble, project_rates
@@ -124,6 +124,7 @@ __all__ = [
     "rotation_about",
     "sensitivities",
     "separable",
+    "setup",
     "simulate",
     "simulate_batch",
     "simulation_error",

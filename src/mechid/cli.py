@@ -220,9 +220,9 @@ def track(
 
 def main() -> None:
     """Run the command: user errors are one sentence and exit code 2, never a traceback."""
-    from mechid.compile import enable_compilation_cache, enable_float64
+    from mechid.compile import enable_compilation_cache, setup
 
-    enable_float64()
+    setup()
     try:
         enable_compilation_cache(cache_folder())
     except OSError as error:

@@ -1,23 +1,27 @@
-"""The one place where the compiler is spoken to: float64 is checked and XLA's options are set here.
+"""The one place where the compiler is spoken to: float64 and XLA's options are set here.
 
 What costs time in small mechanisms is not arithmetic but everything around it. XLA's CPU thread pool and its
-matrix library cost more than matrices of this size do, so both are switched off for these functions. And XLA runs
-a loop kernel by kernel, unless the loop is small enough to be compiled as one: LOOP_BYTES raises that limit, so
-that a whole simulation is one kernel as long as nothing in it calls a library, sorts or scatters.
+matrix library cost more than matrices of this size do, so both are switched off. And XLA runs a loop kernel by
+kernel, unless the loop is small enough to be compiled as one: LOOP_BYTES raises that limit, so that a whole
+simulation is one kernel as long as nothing in it calls a library, sorts or scatters.
 
-Compiler options are refused on nested `jit`, `jit(vmap)` and under `grad`: use this wrapper on outermost functions
-only.
+The options of an outermost `jit` do not reach functions that a user differentiates or compiles with plain JAX:
+there the same programs take 3 to 18 times as long. So `setup` sets them for the whole process, through XLA_FLAGS,
+which XLA reads when its backend starts.
 """
 
 from __future__ import annotations
 
 import functools
+import mmap
 import os
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import jax
+import jaxlib.version
 from filelock import FileLock
 
 from mechid.errors import MechidError
@@ -33,20 +37,80 @@ ONCE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes"
 CACHE_BYTES = 2**31
 LOOP_BYTES = 2**24
 """loops that touch fewer bytes in a pass are compiled as one kernel"""
+LOOP_OPTION = "xla_backend_extra_options"
+TRIED = ("0.10.",)
+"""versions of jaxlib that know these options; XLA ends a process whose flags it does not know"""
+
+
+def setup() -> None:
+    """Switch JAX to float64 and set the compiler options that make mechid fast, for the whole process.
+
+    Call it once, before JAX computes anything; without it the first function of mechid that computes does so.
+    Options that XLA_FLAGS holds already are left alone. Large matrix products get slower where there are many
+    cores: they run on one (`docs/core.md`).
+
+    Where JAX has computed already, its options can no longer be set: a warning says what to export.
+
+    Example:
+        >>> import mechid
+        >>> mechid.setup()
+    """
+    jax.config.update("jax_enable_x64", True)
+    _READY.append(True)
+    _set_flags()
 
 
 def enable_float64() -> None:
-    """Switch JAX to float64, which every computation here needs. Call it once, before anything else.
+    """Do the same as `setup`."""
+    setup()
 
-    It also raises XLA's limit for loops that are compiled as one kernel, through XLA_FLAGS: that acts as long as
-    JAX has not computed yet in this process, and where XLA_FLAGS does not say otherwise. Without it everything
-    works, at half the speed.
-    """
-    jax.config.update("jax_enable_x64", True)
-    flags = os.environ.get("XLA_FLAGS", "")
-    if "xla_backend_extra_options" not in flags:
-        limit = f"--xla_backend_extra_options=xla_cpu_small_while_loop_byte_threshold={LOOP_BYTES}"
-        os.environ["XLA_FLAGS"] = f"{flags} {limit}".strip()
+
+def flags() -> list[str]:
+    """The compiler options of `setup` as words of XLA_FLAGS, those that this version of XLA knows."""
+    options = {**CPU_OPTIONS, LOOP_OPTION: f"xla_cpu_small_while_loop_byte_threshold={LOOP_BYTES}"}
+    known = _known(tuple(options))
+    written = {k: str(x).lower() if isinstance(x, bool) else x for k, x in options.items()}
+    return [f"--{name}={x}" for name, x in written.items() if name in known]
+
+
+def _set_flags() -> None:
+    present = os.environ.get("XLA_FLAGS", "")
+    names = {word.partition("=")[0] for word in present.split()}
+    missing = [flag for flag in flags() if flag.partition("=")[0] not in names]
+    if not missing:
+        return
+    if _backend_started():
+        _warn_once(" ".join(missing))
+    else:
+        os.environ["XLA_FLAGS"] = " ".join([*present.split(), *missing])
+
+
+@functools.cache
+def _warn_once(missing: str) -> None:
+    warnings.warn(
+        "JAX computed before mechid could set its compiler options: functions under plain jax.jit or jax.grad take "
+        f'3 to 18 times as long. Call mechid.setup() first, or export XLA_FLAGS="{missing}".',
+        RuntimeWarning,
+        stacklevel=4,
+    )
+
+
+def _backend_started() -> bool:
+    from jax._src import xla_bridge  # no public function says so
+
+    return xla_bridge.backends_are_initialized()
+
+
+@functools.cache
+def _known(names: tuple[str, ...]) -> frozenset[str]:
+    """Those of some options that this XLA knows: in a version that was not tried, those its library names."""
+    if jaxlib.version.__version__.startswith(TRIED):
+        return frozenset(names)
+    found = set()
+    for library in Path(jaxlib.__file__).parent.glob("libjax_common*"):
+        with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            found |= {name for name in names if text.find(name.encode()) >= 0}
+    return frozenset(found)
 
 
 def enable_compilation_cache(folder: Path) -> None:
@@ -67,11 +131,21 @@ def enable_compilation_cache(folder: Path) -> None:
 
 
 def require_float64() -> None:
+    """Make JAX ready: `setup` where nothing has been computed yet, else refuse float32."""
     if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]
-        raise MechidError(
-            "JAX is in float32, mechid needs float64: call mechid.enable_float64() "
-            "(or set JAX_ENABLE_X64=1) before the first computation."
-        )
+        if _backend_started() or "JAX_ENABLE_X64" in os.environ:
+            raise MechidError(
+                "JAX is in float32, mechid needs float64: call mechid.setup() (or set JAX_ENABLE_X64=1) before the "
+                "first computation."
+            )
+        setup()
+    elif not _READY:
+        _READY.append(True)
+        _set_flags()
+
+
+_READY: list[bool] = []
+"""not empty once the options have been looked after"""
 
 
 def jit(function: Callable[..., Any], *, once: bool = False, **options: Any) -> Callable[..., Any]:

@@ -64,7 +64,7 @@ def test_this_xla_knows_every_option():
 def test_float32_is_refused_at_every_call():
     double = compiling.jit(lambda x: 2 * x)
     assert double(1.5) == 3.0
-    with jax.enable_x64(False), pytest.raises(MechidError, match=r"float32.*enable_float64\(\)"):
+    with jax.enable_x64(False), pytest.raises(MechidError, match=r"float32.*setup\(\)"):
         double(1.5)
     assert double(1.5) == 3.0
 
@@ -86,21 +86,53 @@ def test_a_program_is_made_at_the_first_call_and_counted():
     assert seen == [(2,), (3,)]
 
 
-@pytest.mark.parametrize("before", ["", "--xla_cpu_use_fusion_emitters=true"])
-def test_float64_raises_the_limit_of_loops_once(monkeypatch, before):
+@pytest.fixture
+def fresh(monkeypatch):
+    """As if JAX had not computed yet, with the options that users get."""
+    monkeypatch.setattr(compiling, "_backend_started", lambda: False)
+    monkeypatch.setattr(compiling, "CPU_OPTIONS", {"xla_cpu_multi_thread_eigen": False, "xla_cpu_x": ""})
+    compiling._warn_once.cache_clear()
+    yield
+    compiling._warn_once.cache_clear()
+
+
+OWN = ["--xla_cpu_multi_thread_eigen=false", "--xla_cpu_x="]
+LOOPS = f"--xla_backend_extra_options={FLAG}={compiling.LOOP_BYTES}"
+
+
+@pytest.mark.parametrize("before", ["", "--xla_cpu_enable_fast_math=false --xla_dump_to=/tmp"])
+def test_setup_sets_the_options_of_the_process_once(monkeypatch, fresh, before):
     monkeypatch.setenv("XLA_FLAGS", before)
+    mechid.setup()
     mechid.enable_float64()
-    mechid.enable_float64()
-    flags = os.environ["XLA_FLAGS"].split()
-    assert flags[:-1] == before.split()
-    assert flags[-1] == f"--xla_backend_extra_options={FLAG}={compiling.LOOP_BYTES}"
+    assert os.environ["XLA_FLAGS"].split() == [*before.split(), *OWN, LOOPS]
 
 
-def test_extra_options_of_a_person_are_left_alone(monkeypatch):
-    own = f"--xla_backend_extra_options={FLAG}=1024"
-    monkeypatch.setenv("XLA_FLAGS", own)
-    mechid.enable_float64()
-    assert os.environ["XLA_FLAGS"] == own
+def test_options_of_a_person_are_left_alone(monkeypatch, fresh):
+    own = [f"--xla_backend_extra_options={FLAG}=1024", "--xla_cpu_multi_thread_eigen=true"]
+    monkeypatch.setenv("XLA_FLAGS", " ".join(own))
+    mechid.setup()
+    assert os.environ["XLA_FLAGS"].split() == [*own, "--xla_cpu_x="]
+
+
+def test_options_that_come_too_late_are_told_once(monkeypatch, fresh):
+    """With what they cost and what to export; nothing is set."""
+    monkeypatch.setenv("XLA_FLAGS", "")
+    monkeypatch.setattr(compiling, "_backend_started", lambda: True)
+    with pytest.warns(
+        RuntimeWarning, match=r"3 to 18 times.*mechid\.setup\(\).*export XLA_FLAGS=.*multi_thread"
+    ):
+        mechid.setup()
+    mechid.setup()
+    assert not os.environ["XLA_FLAGS"]
+
+
+def test_options_that_an_untried_xla_does_not_name_are_left_out(monkeypatch):
+    """XLA would end the process."""
+    monkeypatch.setattr(compiling, "TRIED", ("none",))
+    names = ("xla_cpu_multi_thread_eigen", "xla_no_such_option")
+    assert compiling._known(names) == {"xla_cpu_multi_thread_eigen"}
+    compiling._known.cache_clear()
 
 
 def test_one_program_for_every_horizon_step_size_and_number():
@@ -145,9 +177,9 @@ def _apart(flags: str) -> list:
 def test_one_kernel_gives_the_same_motion():
     """A loop compiled as one kernel and one that runs kernel by kernel."""
     flags, q, p = _apart("")
-    assert flags == f"--xla_backend_extra_options={FLAG}={compiling.LOOP_BYTES}"
+    assert flags.split()[-1] == LOOPS
     other_flags, other_q, other_p = _apart(f"--xla_backend_extra_options={FLAG}=0")
-    assert other_flags == f"--xla_backend_extra_options={FLAG}=0"
+    assert other_flags.split()[0] == f"--xla_backend_extra_options={FLAG}=0"
     assert np.ptp(np.array(q), axis=0).max() > 0.5
     assert np.abs(np.array(q) - other_q).max() < 1e-10
     assert np.abs(np.array(p) - other_p).max() < 1e-10
