@@ -29,14 +29,12 @@ from mechid import (
     SymbolicMechanism,
     Tracked,
     Variational,
-    assemble,
     frame_pose,
     frame_position,
     frame_velocity,
     joint_force,
     joint_position,
     joint_velocity,
-    project_rates,
     reaction,
     simulate,
 )
@@ -44,8 +42,9 @@ from mechid.data.log import Channel
 from mechid.dynamics.sensors import Sensor
 from mechid.studies import baxter_loop, mechanisms
 
-Channels = dict[str, tuple[np.ndarray, np.ndarray]]
-"""times (s) and values by the name of a channel"""
+Data = dict[str, np.ndarray]
+"""what a log is made of: (2, n) times (s) and values by the name of a channel"""
+Channels = Mapping[str, tuple[np.ndarray, np.ndarray]]
 Steppers = Mapping[str, Callable[[float], Any]]
 """steppers of a step size (s) by name"""
 
@@ -67,9 +66,9 @@ class Case:
     dt: float
     """s"""
     free: Parameters
-    record: Callable[[], Channels]
-    """simulates the log"""
-    experiment: Callable[[Log], Experiment]
+    record: Callable[[], Data]
+    """simulates what is measured"""
+    experiment: Callable[[Data], Experiment]
     steppers: Steppers = field(default_factory=lambda: STEPPERS)
     keep: int | None = None
     """steps whose states are kept in memory; None: as many as by default"""
@@ -77,9 +76,12 @@ class Case:
     """True where the gains of the feedback have to be computed"""
 
 
-def log_of_channels(name: str, channels: Channels) -> Log:
-    """The log of a case."""
-    return Log(name, {key: Channel(t, x) for key, (t, x) in channels.items()})
+def _log(data: Data) -> Log:
+    return Log("log", {name: Channel(t, x) for name, (t, x) in data.items()})
+
+
+def _data(channels: Channels) -> Data:
+    return {name: np.stack([t, x]) for name, (t, x) in channels.items()}
 
 
 def _noisy(values: np.ndarray, std: float, seed: int) -> np.ndarray:
@@ -103,8 +105,8 @@ def _angles(
     inputs: Mapping[str, np.ndarray] | None = None,
     rates: bool = False,
     **start: Any,
-) -> Channels:
-    """Channels of all coordinates (and velocities) of a simulation, by their names, and of its inputs (steps + 1)."""
+) -> Data:
+    """Noisy coordinates (and velocities) of a simulation, by their names, and its inputs (steps + 1)."""
     inputs = {} if inputs is None else inputs
     columns = [inputs[name][:-1] for name in mechanism.input_names]
     table = np.stack(columns, -1) if columns else None
@@ -113,8 +115,10 @@ def _angles(
     channels = {name: (motion.t, noisy[:, i]) for i, name in enumerate(mechanism.coordinate_names)}
     if rates:
         noisy = _noisy(motion.v, 10 * std, 1)
-        channels |= {f"v {name}": (motion.t, noisy[:, i]) for i, name in enumerate(mechanism.coordinate_names)}
-    return channels | {f"u {name}": (motion.t, values) for name, values in inputs.items()}
+        channels |= {
+            f"v {name}": (motion.t, noisy[:, i]) for i, name in enumerate(mechanism.coordinate_names)
+        }
+    return _data(channels | {f"u {name}": (motion.t, values) for name, values in inputs.items()})
 
 
 def _logged_inputs(mechanism: Any) -> dict[str, str]:
@@ -132,18 +136,18 @@ ROD = mechanisms.pendulum(damping=0.1).spring("hinge", stiffness=2.0)
 ROD_STEPS, ROD_DT = 4500, 0.01
 
 
-def _rod_channels() -> Channels:
+def _rod_channels() -> Data:
     torque = np.sin(0.9 * _times(ROD_DT, ROD_STEPS))
     return _angles(ROD, ROD_DT, ROD_STEPS, q=[1.0], rates=True, inputs={ROD.input_names[0]: torque})
 
 
-def _rod_experiment(log: Log) -> Experiment:
+def _rod_experiment(data: Data) -> Experiment:
     measured = [
         Measured(joint_position(ROD, "hinge"), "hinge", std=1e-3),
         Measured(joint_velocity(ROD, "hinge"), "v hinge", std=1e-2),
     ]
     start = Start(q={"hinge": 1.0}, q_std={"hinge": 0.05}, v_std="free")
-    return Experiment(log, measured, inputs=_logged_inputs(ROD), start=start, terminal_weight=3.0)
+    return Experiment(_log(data), measured, inputs=_logged_inputs(ROD), start=start, terminal_weight=3.0)
 
 
 def pendulum() -> Case:
@@ -172,7 +176,7 @@ def own_cost() -> Case:
         ROD_DT,
         free,
         _rod_channels,
-        lambda log: replace(_rod_experiment(log), cost=Cost(_running, _terminal), terminal_weight=0.0),
+        lambda data: replace(_rod_experiment(data), cost=Cost(_running, _terminal), terminal_weight=0.0),
         keep=2000,
     )
 
@@ -185,19 +189,21 @@ def cart_pendulum() -> Case:
     mechanism = mechanisms.damped(mechanisms.cart_pendulum(damping=0.1), {"slide": 0.2})
     dt, steps = 0.01, 300
 
-    def record() -> Channels:
+    def record() -> Data:
         t = _times(dt, steps)
         force = 3 * np.sin(2 * np.pi * 0.5 * t) + 2 * np.sin(2 * np.pi * 1.3 * t)
         channels = _angles(mechanism, dt, steps, q=[0.0, 0.3], inputs={mechanism.input_names[0]: force})
-        channels["hinge"][1][[3, 150, 299]] = np.nan
+        channels["hinge"][1, [3, 150, 299]] = np.nan
         return channels
 
-    def experiment(log: Log) -> Experiment:
+    def experiment(data: Data) -> Experiment:
         noise = 1e-6 * np.array([[1.0, 0.6], [0.6, 2.0]])
         measured = Measured(joint_position(mechanism, "slide", "hinge"), ("slide", "hinge"), covariance=noise)
         start = Start(q={"hinge": 0.3}, q_std="free", v_std={"slide": 0.1})
         inputs = _logged_inputs(mechanism)
-        return Experiment(log, [measured], inputs=inputs, start=start, hold="midpoint", span=(0.0, dt * steps))
+        return Experiment(
+            _log(data), [measured], inputs=inputs, start=start, hold="midpoint", span=(0.0, dt * steps)
+        )
 
     free = _freed(mechanism, "cart.mass", "pole.mass", "pole.com.z", "hinge.damping", "slide.damping")
     uneven = np.tile([0.8 * dt, 1.2 * dt], steps // 2)
@@ -231,24 +237,29 @@ def double_pendulum() -> Case:
     dt, steps = 0.01, 250
     names = mechanism.coordinate_names
 
-    def record() -> Channels:
-        t = _times(dt / 4, 4 * steps)
-        fine = _angles(
-            mechanism, dt / 4, 4 * steps, q=[0.5, -0.3], rates=True, inputs={"upper_hinge.torque": np.sin(3 * t)}
-        )
+    def record() -> Data:
+        torque = {"upper_hinge.torque": np.sin(3 * _times(dt / 4, 4 * steps))}
+        fine = _angles(mechanism, dt / 4, 4 * steps, q=[0.5, -0.3], rates=True, inputs=torque)
         slow, fast = slice(3, None, 13), slice(0, None, 3)
         times = {**dict.fromkeys(names, fast), **{f"v {n}": slow for n in names}}
-        return {k: (t[times.get(k, slice(None))], x[times.get(k, slice(None))]) for k, (t, x) in fine.items()}
+        return {name: x[:, times.get(name, slice(None))] for name, x in fine.items()}
 
-    def experiment(log: Log) -> Experiment:
+    def experiment(data: Data) -> Experiment:
         measured = [
             Measured(joint_position(mechanism, *names), names, std=1e-3),
             Measured(joint_velocity(mechanism, *names), tuple(f"v {n}" for n in names), std=1e-2),
         ]
         start = Start(q={"upper_hinge": 0.5, "lower_hinge": -0.3}, q_std="free", v_std="free")
-        return Experiment(log, measured, inputs=_logged_inputs(mechanism), start=start, hold="mean")
+        return Experiment(_log(data), measured, inputs=_logged_inputs(mechanism), start=start, hold="mean")
 
-    numbers = ("lower.mass", "lower_hinge.origin.z", "cord.stiffness", "cord.rest", "cord.damping", "tip.origin.z")
+    numbers = (
+        "lower.mass",
+        "lower_hinge.origin.z",
+        "cord.stiffness",
+        "cord.rest",
+        "cord.damping",
+        "tip.origin.z",
+    )
     return Case(dt, _freed(mechanism, *numbers), record, experiment)
 
 
@@ -274,7 +285,7 @@ def four_bar() -> Case:
     def names(sensor: str, rate: str) -> list[str]:
         return [f"{sensor} {rate} {i}" for i in range(sensors[sensor][1])]
 
-    def record() -> Channels:
+    def record() -> Data:
         rng = np.random.default_rng(0)
         t = _times(dt, steps)
         channels = {"tau": (t, np.sin(9 * t)), "ref": (t, -0.9 + 0.3 * np.sin(5 * t))}
@@ -282,20 +293,31 @@ def four_bar() -> Case:
             time = np.append(np.arange(first, end, interval), end)
             for sensor in sensors:
                 channels |= {c: (time, 0.1 * rng.normal(size=len(time))) for c in names(sensor, rate)}
-        return channels
+        return _data(channels)
 
-    def experiment(log: Log) -> Experiment:
+    def experiment(data: Data) -> Experiment:
         start = Start(
             q=mechanisms.FOUR_BAR_GUESS,
             v={"a": 1.0, "b": -1.0, "c": 0.3},
             q_std={"a": 0.05, "b": "free", "c": 0.2},
             v_std={"a": "free", "b": "free", "c": 0.3},
         )
-        measured = [Measured(x, names(s, rate), std=std) for rate in rates for s, (x, _, std) in sensors.items()]
+        measured = [
+            Measured(x, names(s, rate), std=std) for rate in rates for s, (x, _, std) in sensors.items()
+        ]
         feedback = Tracked({"a": "ref"}, gain=[[4.0]])
-        return Experiment(log, measured, inputs={bar.input_names[0]: "tau"}, start=start, feedback=feedback)
+        return Experiment(
+            _log(data), measured, inputs={bar.input_names[0]: "tau"}, start=start, feedback=feedback
+        )
 
-    numbers = ("b.stiffness", "c.damping", "coupler.mass", "coupler.com.x", "rocker-end.origin.x", "b.origin.x")
+    numbers = (
+        "b.stiffness",
+        "c.damping",
+        "coupler.mass",
+        "coupler.com.x",
+        "rocker-end.origin.x",
+        "b.origin.x",
+    )
     return Case(dt, _freed(bar, *numbers), record, experiment, gains=True)
 
 
@@ -332,14 +354,14 @@ def _sliding(mechanism: Mechanism, numbers: tuple[str, ...], push: float = 0.3) 
     start = {"q": [0.3, -0.8], "v": [1.0, -2.0]}
     names = mechanism.coordinate_names
 
-    def record() -> Channels:
+    def record() -> Data:
         force = {mechanism.input_names[0]: push * np.cos(5.0 * _times(dt, steps))}
         return _angles(mechanism, dt, steps, inputs=force, **start)
 
-    def experiment(log: Log) -> Experiment:
+    def experiment(data: Data) -> Experiment:
         measured = Measured(joint_position(mechanism, *names), names, std=1e-3)
         begin = Start(**start, v_std={names[1]: 0.5})
-        return Experiment(log, [measured], inputs=_logged_inputs(mechanism), start=begin)
+        return Experiment(_log(data), [measured], inputs=_logged_inputs(mechanism), start=begin)
 
     return Case(dt, _freed(mechanism, *numbers), record, experiment)
 
@@ -350,15 +372,22 @@ def smooth_friction() -> Case:
     dt, steps = 0.002, 400
     names = mechanism.coordinate_names
 
-    def record() -> Channels:
+    def record() -> Data:
         current = 2.0 * np.sin(12.0 * _times(dt, steps)) + 0.5
         return _angles(mechanism, dt, steps, inputs={"current": current})
 
-    def experiment(log: Log) -> Experiment:
+    def experiment(data: Data) -> Experiment:
         measured = Measured(joint_position(mechanism, *names), names, std=1e-3)
-        return Experiment(log, [measured], inputs=_logged_inputs(mechanism), start=Start(v_std="free"))
+        return Experiment(_log(data), [measured], inputs=_logged_inputs(mechanism), start=Start(v_std="free"))
 
-    numbers = ("twist.stiffness", "twist.damping", "motor.coulomb", "link.coulomb", "link.damping", "current.gain")
+    numbers = (
+        "twist.stiffness",
+        "twist.damping",
+        "motor.coulomb",
+        "link.coulomb",
+        "link.damping",
+        "current.gain",
+    )
     return Case(dt, _freed(mechanism, *numbers), record, experiment)
 
 
@@ -376,15 +405,15 @@ def stiff_springs() -> Case:
     dt, steps = 0.01, 300
     names = mechanism.coordinate_names
 
-    def record() -> Channels:
+    def record() -> Data:
         t = _times(dt, steps)
         push = {f"push.{x}": 500.0 * np.sin(30.0 * t) * (x == "x") for x in "xyz"}
         return _angles(mechanism, dt, steps, std=1e-4, q=[0.01, 1e-4, 1e-3], inputs=push)
 
-    def experiment(log: Log) -> Experiment:
+    def experiment(data: Data) -> Experiment:
         measured = Measured(joint_position(mechanism, *names), names, std=1e-4)
         start = Start(q=[0.01, 1e-4, 1e-3], q_std="free", v_std="free")
-        return Experiment(log, [measured], inputs=_logged_inputs(mechanism), start=start)
+        return Experiment(_log(data), [measured], inputs=_logged_inputs(mechanism), start=start)
 
     numbers = ("slide0.stiffness", "slide1.stiffness", "slide2.stiffness", "slide1.damping", "carriage1.mass")
     return Case(dt, _freed(mechanism, *numbers), record, experiment)
@@ -406,7 +435,7 @@ def floating_base() -> Case:
     dt, steps = 0.01, 150
     start = {"q": [0.0, 0.1, 0.2, 0.3, -0.2, 0.1, 0.5], "v": [0.1, 0, 0.2, 0.5, -0.4, 0.3, 1.0]}
 
-    def record() -> Channels:
+    def record() -> Data:
         t = _times(dt, steps)
         inputs = {name: np.sin((i + 3.0) * t + i) for i, name in enumerate(mechanism.input_names)}
         motion = simulate(
@@ -417,17 +446,19 @@ def floating_base() -> Case:
         pose = _noisy(np.concatenate([place, turn], 1), 1e-3, 0)
         rate = _noisy(np.gradient(motion.frame("hand")[:, :3, 3], t, axis=0), 1e-2, 1)
         elbow = _noisy(motion.q[:, -1], 1e-3, 2)
-        channels = {f"pose{i}": (t, pose[:, i]) for i in range(6)} | {f"rate{i}": (t, rate[:, i]) for i in range(3)}
-        return channels | {"elbow": (t, elbow)} | {f"u {name}": (t, x) for name, x in inputs.items()}
+        channels = {f"pose{i}": (t, pose[:, i]) for i in range(6)} | {
+            f"rate{i}": (t, rate[:, i]) for i in range(3)
+        }
+        return _data(channels | {"elbow": (t, elbow)} | {f"u {name}": (t, x) for name, x in inputs.items()})
 
-    def experiment(log: Log) -> Experiment:
+    def experiment(data: Data) -> Experiment:
         measured = [
             Measured(frame_pose(mechanism, "base"), [f"pose{i}" for i in range(6)], std=1e-3),
             Measured(frame_velocity(mechanism, "hand"), [f"rate{i}" for i in range(3)], std=1e-2),
             Measured(joint_position(mechanism, "elbow"), "elbow", std=1e-3),
         ]
         begin = Start(**start, q_std={"free.x": "free", "elbow": 0.01}, v_std="free")
-        return Experiment(log, measured, inputs=_logged_inputs(mechanism), start=begin)
+        return Experiment(_log(data), measured, inputs=_logged_inputs(mechanism), start=begin)
 
     numbers = ("base.mass", "base.com.x", "base.inertia.xx", "arm.mass", "arm.com.z", "hand.origin.z")
     return Case(dt, _freed(mechanism, *numbers), record, experiment)
@@ -454,7 +485,7 @@ CART = (
 )
 
 
-def _cart_channels(dt: float, steps: int) -> Channels:
+def _cart_channels(dt: float, steps: int) -> Data:
     rng = np.random.default_rng(0)
     t = _times(dt, steps)
     held = np.repeat(rng.normal(size=(steps // 5 + 1, 2)), 5, 0)[: steps + 1]
@@ -463,19 +494,16 @@ def _cart_channels(dt: float, steps: int) -> Channels:
     motion = simulate(CART, Variational(dt), steps, q=[0.0, 0.2], v=[0.4, 0.0], inputs=table[:-1])
     q = _noisy(motion.q[:, 1], 1e-3, 1)
     tau = np.append(motion.inputs[:, 0], 0.0) * 0.8 - 0.05 * motion.v[:, 1]
-    rate, force = _noisy(motion.v[:, 0], 1e-2, 2), _noisy(np.append(0.0, motion.multipliers[:, 0] / dt), 0.1, 3)
-    return {
-        "u": (t, held[:, 0]),
-        "f": (t, held[:, 1]),
-        "x": (t, x),
-        "q": (t, q),
-        "tau": (t, _noisy(tau, 0.1, 4)),
-        "rate": (t, rate),
-        "force": (t, force),
-    }
+    rate, force = (
+        _noisy(motion.v[:, 0], 1e-2, 2),
+        _noisy(np.append(0.0, motion.multipliers[:, 0] / dt), 0.1, 3),
+    )
+    noisy = {"q": q, "tau": _noisy(tau, 0.1, 4), "rate": rate, "force": force}
+    channels = {"u": held[:, 0], "f": held[:, 1], "x": x} | noisy
+    return _data({name: (t, values) for name, values in channels.items()})
 
 
-def _cart_experiment(log: Log, feedback: Tracked | None = None) -> Experiment:
+def _cart_experiment(data: Data, hold: str, feedback: Tracked | None = None) -> Experiment:
     measured = [
         Measured(joint_position(CART, "hinge"), "q", std=1e-3),
         Measured(joint_velocity(CART, "slide"), "rate", std=1e-2),
@@ -484,13 +512,13 @@ def _cart_experiment(log: Log, feedback: Tracked | None = None) -> Experiment:
     ]
     start = Start(q={"hinge": 0.2}, q_std={"hinge": "free"}, v={"slide": 0.4}, v_std={"hinge": "free"})
     inputs = {"motor": "u", "push.x": "f", "path": "x"}
-    return Experiment(log, measured, inputs=inputs, start=start, feedback=feedback)
+    return Experiment(_log(data), measured, inputs=inputs, start=start, hold=hold, feedback=feedback)
 
 
 def driven_coordinate() -> Case:
     """A pendulum on a cart that follows a path; the force along the path is measured."""
     free = _freed(CART, "rod.mass", "rod.com.z", "cart.mass", "hinge.damping", "motor.gain", "tip.origin.z")
-    return Case(0.01, free, lambda: _cart_channels(0.01, 200), _cart_experiment)
+    return Case(0.01, free, lambda: _cart_channels(0.01, 200), lambda data: _cart_experiment(data, "end"))
 
 
 def input_delays() -> Case:
@@ -502,7 +530,7 @@ def input_delays() -> Case:
         0.005,
         free,
         lambda: _cart_channels(0.005, 4400),
-        lambda log: _cart_experiment(log, feedback),
+        lambda data: _cart_experiment(data, "zero-order", feedback),
         keep=2000,
         gains=True,
     )
@@ -525,14 +553,14 @@ def symbolic() -> Case:
     )
     dt, steps = 0.01, 300
 
-    def record() -> Channels:
+    def record() -> Data:
         force = {"u": 2.0 * np.sin(4.0 * _times(dt, steps))}
         return _angles(mechanism, dt, steps, q=[0.0, 0.4], inputs=force)
 
-    def experiment(log: Log) -> Experiment:
+    def experiment(data: Data) -> Experiment:
         measured = Measured(joint_position(mechanism, "s", "p"), ("s", "p"), std=1e-3)
         start = Start(q={"p": 0.4}, q_std="free", v_std="free")
-        return Experiment(log, [measured], inputs={"u": "u u"}, start=start)
+        return Experiment(_log(data), [measured], inputs={"u": "u u"}, start=start)
 
     free = _freed(mechanism, "M", "m", "l", "J", "c").free("u.delay", start=0.0043)
     return Case(dt, free, record, experiment)
@@ -551,15 +579,15 @@ def rolling() -> Case:
     )
     dt, steps = 0.01, 200
 
-    def record() -> Channels:
+    def record() -> Data:
         torque = {"u": 0.3 * np.sin(3.0 * _times(dt, steps))}
         return _angles(mechanism, dt, steps, stepper=OneStep, v=[1.0, 0.0, 0.5], inputs=torque)
 
-    def experiment(log: Log) -> Experiment:
+    def experiment(data: Data) -> Experiment:
         names = mechanism.coordinate_names
         measured = Measured(joint_position(mechanism, *names), names, std=1e-3)
         start = Start(v={"x": 1.0, "th": 0.5}, q_std="free", v_std="free")
-        return Experiment(log, [measured], inputs={"u": "u u"}, start=start)
+        return Experiment(_log(data), [measured], inputs={"u": "u u"}, start=start)
 
     return Case(dt, _freed(mechanism, "m", "J", "a"), record, experiment)
 
@@ -587,18 +615,18 @@ def own_element() -> Case:
     dt, steps = 0.01, 250
     (force,) = mechanism.input_names
 
-    def record() -> Channels:
+    def record() -> Data:
         t = _times(dt, steps)
         motion = simulate(mechanism, Variational(dt), steps, q=[0.1, 0.4], inputs=np.sin(2 * t[:-1, None]))
         u = np.sin(2 * t)
         values = np.stack([motion.q[:, 0] * motion.v[:, 1], np.sin(t) + u, motion.frame("tip")[:, 0, 3]], -1)
         noisy = _noisy(values, 1e-3, 0)
-        return {f"seen{i}": (t, noisy[:, i]) for i in range(3)} | {"u": (t, u)}
+        return _data({f"seen{i}": (t, noisy[:, i]) for i in range(3)} | {"u": (t, u)})
 
-    def experiment(log: Log) -> Experiment:
+    def experiment(data: Data) -> Experiment:
         measured = Measured(FunctionSensor(_seen), ("seen0", "seen1", "seen2"), std=1e-3)
         start = Start(q={"slide": 0.1, "hinge": 0.4}, q_std="free", v_std="free")
-        return Experiment(log, [measured], inputs={force: "u"}, start=start)
+        return Experiment(_log(data), [measured], inputs={force: "u"}, start=start)
 
     free = _freed(mechanism, "web.a", "web.b", "sail.k", "pole.mass", "hinge.damping", "tip.origin.z")
     return Case(dt, free, record, experiment)
@@ -617,18 +645,18 @@ def condition() -> Case:
     mechanism = mechanisms.pendulum(damping=0.1).spring("hinge", stiffness=2.0, rest=1.5)
     dt, steps = 0.01, 120
 
-    def record() -> Channels:
+    def record() -> Data:
         torque = 1.5 * np.sin(7.0 * _times(dt, steps))
         return _angles(mechanism, dt, steps, std=0.01, q=[0.67], inputs={mechanism.input_names[0]: torque})
 
-    def experiment(log: Log) -> Experiment:
+    def experiment(data: Data) -> Experiment:
         conditions = (
             Condition("hangs still", _still),
             Condition("rests", lambda q, v, model: v + 0.1 * q * v, std=0.05),
         )
         start = Start(q=[0.8], q_std="free", v_std="free", conditions=conditions)
         measured = Measured(joint_position(mechanism, "hinge"), "hinge", std=0.01)
-        return Experiment(log, [measured], inputs=_logged_inputs(mechanism), start=start)
+        return Experiment(_log(data), [measured], inputs=_logged_inputs(mechanism), start=start)
 
     return Case(dt, _freed(mechanism, "hinge.stiffness", "hinge.damping", "rod.mass"), record, experiment)
 
@@ -642,14 +670,14 @@ def stop() -> Case:
     mechanism = rod.revolute("hinge", "world", "rod", axis="y").torque("hinge").stops("hinge", upper=0.3)
     dt, steps = 0.004, 400
 
-    def record() -> Channels:
+    def record() -> Data:
         torque = np.where(_times(dt, steps) < 1.0, 3.0, -2.0)
         return _angles(mechanism, dt, steps, stepper=Spook, q=[-1.2], inputs={"hinge.torque": torque})
 
-    def experiment(log: Log) -> Experiment:
+    def experiment(data: Data) -> Experiment:
         measured = Measured(joint_position(mechanism, "hinge"), "hinge", std=1e-3)
         start = Start(q=[-1.2], q_std="free", v_std="free")
-        return Experiment(log, [measured], inputs=_logged_inputs(mechanism), start=start)
+        return Experiment(_log(data), [measured], inputs=_logged_inputs(mechanism), start=start)
 
     return Case(dt, _freed(mechanism, "rod.mass", "rod.com.z", "rod.inertia.yy"), record, experiment)
 
@@ -666,15 +694,15 @@ def contacts() -> Case:
     q = [0, 0, 0.12, 0, 0, 0]
     names = mechanism.coordinate_names
 
-    def record() -> Channels:
+    def record() -> Data:
         t = _times(dt, steps)
         push = {"push.x": 30.0 * (t > 0.2), "push.y": 5.0 * np.sin(8 * t), "push.z": 0 * t}
         return _angles(mechanism, dt, steps, stepper=Spook, q=q, inputs=push)
 
-    def experiment(log: Log) -> Experiment:
+    def experiment(data: Data) -> Experiment:
         measured = Measured(joint_position(mechanism, *names), names, std=1e-3)
         start = Start(q=q, v_std={"free.x": "free"})
-        return Experiment(log, [measured], inputs=_logged_inputs(mechanism), start=start)
+        return Experiment(_log(data), [measured], inputs=_logged_inputs(mechanism), start=start)
 
     numbers = ("board.mass", "board.com.x", "touch0.contact_friction", "foot1.origin.z", "board.inertia.yy")
     return Case(dt, _freed(mechanism, *numbers), record, experiment)
@@ -686,11 +714,20 @@ def contacts() -> Case:
 def baxter() -> Case:
     """12 links, 31 coordinates, 12 constraints, feedback by a regulator's gains; 300 steps."""
     settings = baxter_loop.SETTINGS | baxter_loop.QUICK
-
-    def record() -> Channels:
-        return {key: (np.zeros(0), np.asarray(x)) for key, x in baxter_loop.record(settings).items()}
-
-    raise NotImplementedError(record)
+    mechanism = baxter_loop.loop({"kappa_theta": 5.0, "kappa_psi": 5.0}, 12, settings)
+    free = (
+        Parameters(mechanism)
+        .free("th_*.stiffness", name="kappa_theta", bounds=(1e-3, None))
+        .free("ps_*.stiffness", name="kappa_psi", bounds=(1e-3, None))
+    )
+    return Case(
+        baxter_loop.DT,
+        free,
+        lambda: {name: np.asarray(x) for name, x in baxter_loop.record(settings).items()},
+        lambda data: baxter_loop.problem(settings, data, 12)[1],
+        {"Variational midpoint": lambda dt: Variational(dt, absolute_tolerance=1e-9)},
+        gains=True,
+    )
 
 
 CASES: dict[str, Callable[[], Case]] = {

@@ -95,9 +95,10 @@ def moved() -> Any:
 
 
 def in_float32(code: str) -> None:
-    """Run lines in a process that did not switch float64 on, and raise what they are told."""
+    """Run lines in a process that has computed in float32 already, and raise what they are told."""
     lines = [
-        "import mechid",
+        "import jax, mechid",
+        "jax.numpy.zeros(1)",
         "try:",
         textwrap.indent(code, "    "),
         "except mechid.MechidError as e:",

@@ -22,11 +22,14 @@ import scipy.linalg
 from mechid.compile import jit
 from mechid.dynamics.assembly import CLOSED, constraint_rows, with_driven
 from mechid.dynamics.model import Model, moves_only_forces
-from mechid.dynamics.stepper import Stepper, along, parameter_count
+from mechid.dynamics.stepper import Stepper, columns, parameter_count
 from mechid.dynamics.tree import Array
 from mechid.errors import MechidError
 from mechid.estimate.experiment import Start
 from mechid.model.system import System
+
+NEWTON = 30
+"""steps at most in which loops are closed"""
 
 
 class FirstState(NamedTuple):
@@ -72,6 +75,16 @@ class FirstState(NamedTuple):
         q[self.free_q], v[self.free_v] = unknowns[:n], unknowns[n:]
         return _closed(self.mechanism, model, q, v, self.dependent, self.following)
 
+    def state(
+        self, stepper: Stepper, model: Model, unknowns: Array, u: Array, t: Any
+    ) -> tuple[Any, Array, Array]:
+        """The stepper's first state, coordinates and rates for ξ, loops closed: a pure function."""
+        n = len(self.free_q)
+        q = jnp.asarray(self.q).at[self.free_q].set(unknowns[:n])
+        v = jnp.asarray(self.v).at[self.free_v].set(unknowns[n:])
+        q, v = closed_start(model, q, v, self.dependent, self.following, _undriven_rows(self.mechanism))
+        return stepper.initial(model, q, v, u, t), q, v
+
     def slopes(
         self, stepper: Stepper, model: Model, tangent: Any, x: Any, q: Any, v: Any, t: float
     ) -> Tangents:
@@ -80,15 +93,11 @@ class FirstState(NamedTuple):
         if not self.size and moves_only_forces(model, tangent):
             none = np.zeros((nq, parameter_count(tangent)))
             return Tangents(np.zeros((stepper.nx(model), none.shape[1])), none, none)
-        by_q, by_v = np.zeros((nq, self.size)), np.zeros((nq, self.size))
-        n = len(self.free_q)
-        by_q[self.free_q, np.arange(n)] = 1.0
-        by_v[self.free_v, n + np.arange(len(self.free_v))] = 1.0
         u = with_driven(self.mechanism, np.zeros(model.nu), q)
+        kinds = tuple(tuple(x.tolist()) for x in (self.free_q, self.free_v, self.dependent, self.following))
         rows = _undriven_rows(self.mechanism)
-        follow = self.dependent, self.following
-        out = _slopes(stepper, model, tangent, x, q, v, u, t, by_q, by_v, *follow, rows)
-        return Tangents(*map(np.asarray, out))
+        found = np.asarray(_slopes(stepper, model, tangent, x, q, v, u, t, kinds, rows))
+        return Tangents(*np.split(found, [len(found) - 2 * nq, len(found) - nq]))
 
 
 class Tangents(NamedTuple):
@@ -155,23 +164,79 @@ def _closed(
     """Move dependent coordinates and rates until every loop is and stays closed."""
     if not len(dependent) and not len(following):
         return q, v
-    rows = _undriven_rows(mechanism)
-    q, v = q.copy(), v.copy()
-    for _ in range(30 if len(dependent) else 0):
-        h, slope = (a[:rows] for a in constraint_rows(mechanism, model, q))  # type: ignore[arg-type]
-        if not np.all(np.isfinite(h)):
-            return None
-        if np.abs(h).max() < 1e-2 * CLOSED:
-            break
-        step = np.linalg.lstsq(slope[:, dependent], h, rcond=None)[0]
-        q[dependent] -= step * min(1.0, 0.5 / max(np.abs(step).max(), 1e-300))
-    else:
-        if len(dependent):
-            return None
-    v[following] = 0.0
-    opening, slope = map(np.asarray, _rate_rows(model, q, v, rows))
-    v[following] = -np.linalg.lstsq(slope[:, following], opening, rcond=None)[0]
+    kinds = tuple(dependent.tolist()), tuple(following.tolist()), _undriven_rows(mechanism)
+    q, v, gap = map(np.asarray, _closed_start(model, q, v, *kinds))
+    return (q, v) if gap < 1e-2 * CLOSED else None
+
+
+def closed_start(
+    model: Model, q: Array, v: Array, dependent: Any, following: Any, rows: int
+) -> tuple[Array, Array]:
+    """Coordinates and rates with the dependent ones moved until every loop is and stays closed: a pure function.
+
+    Args:
+        dependent: coordinates that are moved (Newton's method, at most NEWTON steps).
+        following: coordinates whose rates are.
+        rows: of the constraint that are no drives.
+
+    Derivatives follow from the implicit function theorem; where loops cannot be closed they mean nothing.
+    """
+    index, follow = (np.asarray(x, int) for x in (dependent, following))
+
+    def gap(y: Array) -> tuple[Array, Array]:
+        h, slope = model.constraint(q.at[index].set(y), jnp.zeros(model.nu))
+        return h[:rows], slope[:rows, index]
+
+    def newton(_: Any, y: Array) -> Array:
+        def going(state: tuple[Array, Array]) -> Array:
+            y, passes = state
+            return (passes < NEWTON) & (jnp.max(jnp.abs(gap(y)[0])) >= 1e-2 * CLOSED)
+
+        def step(state: tuple[Array, Array]) -> tuple[Array, Array]:
+            y, passes = state
+            h, slope = gap(y)
+            d = _solved(slope, h)
+            return y - d * jnp.minimum(1.0, 0.5 / jnp.maximum(jnp.max(jnp.abs(d)), 1e-300)), passes + 1
+
+        return jax.lax.while_loop(going, step, (y, jnp.asarray(0)))[0]
+
+    def square(y: Array) -> Array:
+        """As many equations as unknowns, also where rows depend on each other."""
+        h, slope = gap(y)
+        return _pseudo_inverse(jax.lax.stop_gradient(slope)) @ h
+
+    def linear(function: Any, b: Array) -> Array:
+        return jnp.linalg.solve(jax.vmap(function)(jnp.eye(b.shape[0])).T, b)
+
+    if len(index):
+        q = q.at[index].set(jax.lax.custom_root(square, q[index], newton, linear))
+    if len(follow):
+        v = v.at[follow].set(0.0)
+        opening, slope = _opening(model, q, v, rows)
+        v = v.at[follow].set(-_solved(slope[:, follow], opening))
     return q, v
+
+
+def _pseudo_inverse(A: Array) -> Array:
+    """(AᵀA)⁻¹Aᵀ of a matrix whose columns are independent."""
+    Q, R = jnp.linalg.qr(A)
+    return jax.scipy.linalg.solve_triangular(R, Q.T)
+
+
+def _solved(A: Array, b: Array) -> Array:
+    """The x with the smallest ‖A x − b‖."""
+    return _pseudo_inverse(A) @ b
+
+
+@partial(jit, once=True, static_argnums=(3, 4, 5))
+def _closed_start(
+    model: Model, q: Array, v: Array, dependent: tuple[int, ...], following: tuple[int, ...], rows: int
+) -> tuple[Array, Array, Array]:
+    """The same with the largest gap that is left; ∞ where it is no number."""
+    q, v = closed_start(model, q, v, dependent, following, rows)
+    h = model.constraint(q, jnp.zeros(model.nu))[0][:rows]
+    left = jnp.max(jnp.abs(h), initial=0.0) if len(dependent) else jnp.zeros(())
+    return q, v, jnp.where(jnp.isfinite(left), left, jnp.inf)
 
 
 @partial(jit, once=True, static_argnums=(3,))
@@ -193,7 +258,7 @@ def _undriven_rows(mechanism: System) -> int:
     return len(mechanism.constraint_names) - len(mechanism.drives)
 
 
-@partial(jit, once=True, static_argnums=(12,))
+@partial(jit, once=True, static_argnums=(8, 9))
 def _slopes(
     stepper: Stepper,
     model: Model,
@@ -203,46 +268,16 @@ def _slopes(
     v: Array,
     u: Array,
     t: Array,
-    by_q: Array,
-    by_v: Array,
-    dependent: Array,
-    following: Array,
+    kinds: tuple[tuple[int, ...], ...],
     rows: int,
-) -> tuple[Array, Array, Array]:
-    """Implicit differentiation of closed loops, then of the first state."""
+) -> Array:
+    """(nx + 2 nq, nθ + nξ) of the first state, coordinates and rates."""
+    free_q, free_v, dependent, following = (np.asarray(x, int) for x in kinds)
 
-    def by_theta(function: Any, like: Array) -> Array:
-        return along(function, model, tangent, like)
+    def first(q_free: Array, v_free: Array, m: Model) -> Array:
+        moved = q.at[free_q].set(q_free), v.at[free_v].set(v_free)
+        new_q, new_v = closed_start(m, *moved, dependent, following, rows)
+        return jnp.concatenate([stepper.local(x, stepper.initial(m, new_q, new_v, u, t)), new_q, new_v])
 
-    own = by_theta(lambda m: m.constraint(q, u)[0][:0], jnp.zeros(0)).shape[-1]
-    dq = jnp.concatenate([jnp.zeros((q.shape[0], own)), by_q], -1)
-    dv = jnp.concatenate([jnp.zeros((q.shape[0], own)), by_v], -1)
-    none = jnp.zeros_like(by_q[0])
-
-    def filled(slopes: Array) -> Array:
-        return jnp.concatenate([slopes, jnp.zeros((slopes.shape[0], none.shape[0]))], -1)
-
-    def solved(d: Array, which: Array, slope: Array, change: Array) -> Array:
-        """Derivatives with those of the dependent ones such that nothing changes in what must vanish."""
-        kept = d.at[which].set(0.0)
-        change = change - slope[:, which] @ d[which]
-        return kept.at[which].set(-jnp.linalg.pinv(slope[:, which]) @ change)
-
-    if rows:
-        slope = model.constraint(q, u)[1][:rows]
-        change = slope @ dq + filled(by_theta(lambda m: m.constraint(q, u)[0][:rows], jnp.zeros(rows)))
-        dq = solved(dq, dependent, slope, change)
-    if rows + model.nr:
-        slope = _opening(model, q, v, rows)[1]
-        bend = jax.jacfwd(lambda q: _opening(model, q, v, rows)[0])(q)
-        own_change = by_theta(lambda m: _opening(m, q, v, rows)[0], jnp.zeros(rows + model.nr))
-        dv = solved(dv, following, slope, slope @ dv + bend @ dq + filled(own_change))
-
-    def state(m: Model, q: Array, v: Array) -> Array:
-        return stepper.local(x, stepper.initial(m, q, v, u, t))
-
-    def moved(dq: Array, dv: Array) -> Array:
-        return jax.jvp(lambda q, v: state(model, q, v), (q, v), (dq, dv))[1]
-
-    dx = jax.vmap(moved, in_axes=-1, out_axes=-1)(dq, dv)
-    return dx + filled(by_theta(lambda m: state(m, q, v), jnp.zeros(dx.shape[0]))), dq, dv
+    _, by_start, by_theta = columns(first, (q[free_q], v[free_v]), model, tangent)
+    return jnp.concatenate([by_theta, *by_start], 1)
