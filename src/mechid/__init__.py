@@ -34,6 +34,7 @@ from mechid.estimate.measured_motion import Signals
 from mechid.estimate.online import Tracker
 from mechid.estimate.recursive import Forgetting
 from mechid.estimate.regression import explained, regression
+from mechid.estimate.residual_function import residual_function
 from mechid.estimate.separable import separable
 from mechid.estimate.simulation_error import simulation_error
 from mechid.estimate.solvers.lbfgsb import LBFGSB
@@ -120,6 +121,7 @@ __all__ = [
     "read_log",
     "read_mechanism",
     "regression",
+    "residual_function",
     "roll_pitch_yaw",
     "rotation_about",
     "sensitivities",

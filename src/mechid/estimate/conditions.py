@@ -42,6 +42,12 @@ def condition_values(conditions: Conditions, model: Model, q: np.ndarray, v: np.
     return np.concatenate([_over(c, np.asarray(r)) for c, r in zip(conditions, found, strict=True)])
 
 
+def condition_residuals(conditions: Conditions, q: Array, v: Array, model: Any) -> Array:
+    """The same as a pure function."""
+    found = [_of(c, q, v, model) / (1.0 if c.std is None else jnp.asarray(c.std)) for c in conditions]
+    return jnp.concatenate([jnp.zeros(0), *found])
+
+
 def condition_slopes(
     conditions: Conditions, model: Model, tangent: Any, q: np.ndarray, v: np.ndarray, start: Tangents
 ) -> np.ndarray:

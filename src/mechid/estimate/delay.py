@@ -9,11 +9,16 @@ middle of both sides. Before its first sample and after its last a channel is ta
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from mechid.data.log import Channel
+from mechid.dynamics.tree import Array
+from mechid.errors import MechidError
 
 NEAR = 1e-6
 """of a step: an edge this close to a step's end counts as there"""
@@ -22,47 +27,79 @@ NEAR = 1e-6
 class Signal(NamedTuple):
     """A channel between its samples."""
 
-    time: np.ndarray
-    values: np.ndarray
+    time: Any
+    values: Any
     """at samples, missing ones left out"""
     hold: str
     """how samples become one value a step, a word of `HOLDS`"""
 
-    def over(self, t: np.ndarray, delay: float) -> tuple[np.ndarray, np.ndarray]:
-        """(steps,) what acts over steps with these ends (s), and its slope by the delay."""
-        h, at = np.diff(t), t - delay
+    def over(self, t: Any, delay: Any, xp: Any = np) -> tuple[Any, Any]:
+        """(steps,) what acts over steps with these ends (s), and its slope by the delay.
+
+        xp: numpy, or jax.numpy in traced functions.
+        """
+        h, at = xp.diff(t), t - delay
         if self.hold in ("midpoint", "end"):
             middle = (at[:-1] + at[1:]) / 2 if self.hold == "midpoint" else at[1:]
-            return np.interp(middle, self.time, self.values), -self._steepness(middle, NEAR * h)
+            return xp.interp(middle, self.time, self.values), -self._steepness(middle, NEAR * h, xp)
         if self.hold == "mean":
-            ends = np.interp(at, self.time, self.values)
-            return np.diff(self._area_below_line(at)) / h, -np.diff(ends) / h
-        slack = NEAR * np.append(h, h[-1])
-        ends = (self.values[self._before(at - slack)] + self.values[self._before(at + slack)]) / 2
-        return np.diff(self._area_below_steps(at)) / h, -np.diff(ends) / h
+            ends = xp.interp(at, self.time, self.values)
+            return xp.diff(self._area_below_line(at, xp)) / h, -xp.diff(ends) / h
+        slack = NEAR * xp.append(h, h[-1])
+        ends = (self.values[self._before(at - slack, xp)] + self.values[self._before(at + slack, xp)]) / 2
+        return xp.diff(self._area_below_steps(at, xp)) / h, -xp.diff(ends) / h
 
-    def _before(self, t: np.ndarray) -> np.ndarray:
+    def _before(self, t: Any, xp: Any) -> Any:
         """The last sample at or before each time; the first where there is none."""
-        return np.maximum(np.searchsorted(self.time, t, side="right") - 1, 0)
+        return xp.maximum(xp.searchsorted(self.time, t, side="right") - 1, 0)
 
-    def _area_below_steps(self, t: np.ndarray) -> np.ndarray:
+    def _area_below_steps(self, t: Any, xp: Any) -> Any:
         """∫ u from the first sample on, u held."""
-        whole = np.concatenate([[0.0], np.cumsum(self.values[:-1] * np.diff(self.time))])
-        i = self._before(t)
+        whole = xp.concatenate([xp.zeros(1), xp.cumsum(self.values[:-1] * xp.diff(self.time))])
+        i = self._before(t, xp)
         return whole[i] + self.values[i] * (t - self.time[i])
 
-    def _area_below_line(self, t: np.ndarray) -> np.ndarray:
+    def _area_below_line(self, t: Any, xp: Any) -> Any:
         """∫ u from the first sample on, u a line through the samples."""
         means = (self.values[1:] + self.values[:-1]) / 2
-        whole = np.concatenate([[0.0], np.cumsum(means * np.diff(self.time))])
-        i = self._before(t)
-        return whole[i] + (self.values[i] + np.interp(t, self.time, self.values)) / 2 * (t - self.time[i])
+        whole = xp.concatenate([xp.zeros(1), xp.cumsum(means * xp.diff(self.time))])
+        i = self._before(t, xp)
+        return whole[i] + (self.values[i] + xp.interp(t, self.time, self.values)) / 2 * (t - self.time[i])
 
-    def _steepness(self, t: np.ndarray, slack: np.ndarray) -> np.ndarray:
+    def _steepness(self, t: Any, slack: Any, xp: Any) -> Any:
         """du/dt of the line through the samples; at a sample the middle of both sides."""
-        steep = np.concatenate([[0.0], np.diff(self.values) / np.diff(self.time), [0.0]])
-        left, right = (np.searchsorted(self.time, x, side="right") for x in (t - slack, t + slack))
+        none = xp.zeros(1)
+        steep = xp.concatenate([none, xp.diff(self.values) / xp.diff(self.time), none])
+        left, right = (xp.searchsorted(self.time, x, side="right") for x in (t - slack, t + slack))
         return (steep[left] + steep[right]) / 2
+
+
+@partial(jax.custom_jvp, nondiff_argnums=(0,))
+def late_input(hold: str, time: Array, values: Array, t: Array, delay: Array) -> Array:
+    """What acts over steps with ends t, as a function of the delay: `Signal.over` in traced functions.
+
+    Its derivative is the slope by the delay, which has no derivative of its own: a second one raises an error.
+    """
+    return Signal(time, values, hold).over(t, delay, jnp)[0]
+
+
+@late_input.defjvp
+def _late_input_jvp(hold: str, primals: tuple[Array, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
+    time, values, t, delay = primals
+    u, slope = Signal(time, values, hold).over(t, delay, jnp)
+    return u, _only_once(slope) * tangents[3]
+
+
+@jax.custom_jvp
+def _only_once(slope: Array) -> Array:
+    return slope
+
+
+@_only_once.defjvp
+def _refuse_twice(primals: Any, tangents: Any) -> Any:
+    raise MechidError(
+        "Inputs that act late have no second derivative by their delay: hold the delay, or use first derivatives."
+    )
 
 
 def signal(channel: Channel, hold: str) -> Signal:

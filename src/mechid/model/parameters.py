@@ -286,8 +286,17 @@ class Parameters:
         return self.bind(theta)
 
     def bind(self, theta: ArrayLike) -> Model:
-        """The model for a theta, in traced functions too."""
-        return self.lowering.model(self.values(theta))
+        """The model for a theta, in traced functions too.
+
+        Traced, only what the parameters change depends on theta: the rest is known while compiling, so that nothing
+        is differentiated by it.
+        """
+        model = self.lowering.model(self.values(theta))
+        if not isinstance(theta, Tracer):
+            return model
+        leaves, structure = jax.tree.flatten(model)
+        same = zip(leaves, *self._still, strict=True)
+        return jax.tree.unflatten(structure, [known if still else x for x, still, known in same])
 
     def physical_numbers(self, theta: ArrayLike) -> jax.Array | Array:
         """The numbers of `physical` in its order, differentiable in theta."""
@@ -317,6 +326,22 @@ class Parameters:
                 raise MechidError(f"Body '{name}' has a first moment but no mass to write it with.")
             tens[b] = held[b] if b in self._physical else inertia.physical_from_linear(linear[b])
         return self.mechanism.renewed(layout, values, tens)
+
+    @cached_property
+    def _still(self) -> tuple[list[bool], list[Any]]:
+        """For each leaf of the model whether no parameter changes it, and its value.
+
+        Found at two points off the start, where no derivative vanishes by chance.
+        """
+        rng = np.random.default_rng(0)
+        size = 0.01 + 0.01 * np.abs(self.theta0)
+        with jax.ensure_compile_time_eval():
+            slopes = []
+            for x in (self.theta0 + size * rng.uniform(0.5, 1.0, self.size) for _ in range(2)):
+                slopes.append(self.lowering.tangent(*map(np.asarray, (self.values(x), self.tangent(x)))))
+            known = jax.tree.leaves(self.lowering.model(np.asarray(self.values(self.theta0))))
+        moving = iter([any(np.any(np.asarray(s)) for s in both) for both in zip(*slopes, strict=True)])
+        return [not (np.asarray(x).dtype.kind == "f" and next(moving)) for x in known], known
 
     def _vector(self, theta: Any) -> jax.Array:
         """theta as a vector of the right length, traced or not."""
