@@ -29,6 +29,7 @@ from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError, SimulationError
 from mechid.estimate.experiment import LQR, Condition, Cost, Experiment, Measured, Start, Tracked
 from mechid.estimate.fit import Fit
+from mechid.estimate.fit_batch import FitBatch, fit_batch
 from mechid.estimate.joint_form import FrictionForm, JointForm
 from mechid.estimate.measured_motion import Signals
 from mechid.estimate.online import Tracker
@@ -77,6 +78,7 @@ __all__ = [
     "Cost",
     "Experiment",
     "Fit",
+    "FitBatch",
     "Forgetting",
     "FrictionForm",
     "FunctionSensor",
@@ -107,6 +109,7 @@ __all__ = [
     "enable_float64",
     "explained",
     "feedback",
+    "fit_batch",
     "frame_pose",
     "frame_position",
     "frame_velocity",

@@ -1,4 +1,4 @@
-"""`simulate_batch`: many simulations of one mechanism, from other starts, inputs or numbers.
+"""`simulate_batch`: many simulations of one mechanism, from other starts, inputs or numbers; `Batch`: results.
 
 On a CPU each core works through simulations of its own: small matrices leave nothing to share within one. On an
 accelerator all of them advance together, step by step.
@@ -6,10 +6,12 @@ accelerator all of them advance together, step by step.
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from functools import cached_property
+from typing import Any, TypeVar
 
 import jax
 import numpy as np
@@ -26,6 +28,60 @@ ARGUMENTS = ("q", "v", "inputs", "t0", "model")
 """what a run may give: the arguments of `simulate`"""
 
 
+T = TypeVar("T")
+
+
+class Batch(Sequence[T]):
+    """Results of one kind: a sequence whose items are made when they are asked for, and kept."""
+
+    def __init__(self, count: int, make: Callable[[int], T]) -> None:
+        self._count, self._make = count, make
+        self._kept: dict[int, T] = {}
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, i: Any) -> Any:
+        if isinstance(i, slice):
+            return [self[j] for j in range(*i.indices(len(self)))]
+        j = operator.index(i)
+        j = j + len(self) if j < 0 else j
+        if not 0 <= j < len(self):
+            raise IndexError(f"The batch has {len(self)} results: there is no number {i}.")
+        if j not in self._kept:
+            self._kept[j] = self._make(j)
+        return self._kept[j]
+
+
+class SimulationBatch(Batch[Trajectory]):
+    """Simulations of equal length: stacked numbers of all, and `batch[i]` for the `Trajectory` of one."""
+
+    def __init__(self, trajectories: list[Trajectory], steps: int) -> None:
+        super().__init__(len(trajectories), trajectories.__getitem__)
+        self.solved = np.array([t.steps for t in trajectories], int)
+        """(runs,) steps that were solved"""
+        self.outcomes = tuple(t.outcome for t in trajectories)
+        """a sentence each"""
+        self._steps = steps
+
+    @cached_property
+    def q(self) -> np.ndarray:
+        """(runs, N + 1, nq) joint coordinates, rad or m; NaN beyond the last solved step"""
+        return self._padded([t.q for t in self])
+
+    @cached_property
+    def v(self) -> np.ndarray:
+        """(runs, N + 1, nq) their rates; NaN beyond the last solved step"""
+        return self._padded([t.v for t in self])
+
+    def _padded(self, rows: list[np.ndarray]) -> np.ndarray:
+        width = rows[0].shape[1] if rows else 0
+        whole = np.full((len(rows), self._steps + 1, width), np.nan)
+        for target, x in zip(whole, rows, strict=True):
+            target[: len(x)] = x
+        return whole
+
+
 def simulate_batch(
     mechanism: System,
     stepper: Stepper,
@@ -35,11 +91,17 @@ def simulate_batch(
     throw: bool = True,
     workers: int | None = None,
     progress: Callable[[int, int], None] | None = None,
-) -> list[Trajectory]:
-    """One trajectory for each run; a run gives q, v, inputs, t0 or model as `simulate` takes them.
+) -> SimulationBatch:
+    """Simulate each of many runs over the same number of steps.
 
-    workers: simulations at a time on a CPU, by default one for each core. progress is called with the number of
-    simulations done and their total. With throw the first simulation that fails raises its `SimulationError`.
+    Args:
+        runs: what each gives of q, v, inputs, t0 and model, as `simulate` takes them.
+        throw: raise the `SimulationError` of the first run that fails; else its trajectory ends there.
+        workers: simulations at a time on a CPU, by default one for each core.
+        progress: called with the number of simulations done and their total.
+
+    Returns:
+        A `SimulationBatch`: `batch[i]` is the `Trajectory` of run i, `batch.q` has all coordinates.
     """
     for i, run in enumerate(runs):
         if not isinstance(run, dict):
@@ -52,7 +114,8 @@ def simulate_batch(
     model = mechanism.lower()
     filled: list[dict[str, Any]] = [{"model": model} | run for run in runs]
     if jax.default_backend() != "cpu":
-        return _together([planned(mechanism, stepper, steps, **run) for run in filled], throw, progress)
+        plans = [planned(mechanism, stepper, steps, **run) for run in filled]
+        return SimulationBatch(_together(plans, throw, progress), steps)
 
     def one(run: dict[str, Any]) -> Trajectory:
         return simulate(mechanism, stepper, steps, throw=throw, **run)
@@ -67,7 +130,7 @@ def simulate_batch(
         except BaseException:
             pool.shutdown(wait=True, cancel_futures=True)
             raise
-    return done
+    return SimulationBatch(done, steps)
 
 
 def _together(

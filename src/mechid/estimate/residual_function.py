@@ -31,6 +31,7 @@ from mechid.estimate.residuals import Comparison, comparison
 from mechid.estimate.shooting import Shooting
 from mechid.estimate.solvers.levenberg_marquardt import LevenbergMarquardt
 from mechid.estimate.solvers.steepest_descent import SteepestDescent
+from mechid.estimate.start import closed_start, undriven_rows
 from mechid.estimate.tracking import with_gains
 from mechid.model.parameters import Parameters
 from mechid.model.system import System
@@ -59,6 +60,39 @@ class Data(NamedTuple):
     compare: Comparison
     late: tuple[tuple[Any, Any], ...]
     """times and values of the inputs whose delay is free"""
+    q: Any
+    v: Any
+    """initial coordinates and rates where the unknowns leave them alone"""
+    mean: Any
+    std: Any
+    """(2 nq,) what is believed of them; ∞ where nothing is"""
+
+
+class Form(NamedTuple):
+    """What is known of an experiment while compiling."""
+
+    name: str
+    steps: int
+    free_q: tuple[int, ...]
+    free_v: tuple[int, ...]
+    """coordinates whose initial value, whose initial rate is unknown"""
+    dependent: tuple[int, ...]
+    following: tuple[int, ...]
+    """coordinates that follow from closed loops, and whose rates do"""
+    loop_rows: int
+    """of the constraint that are no drives"""
+    believed: tuple[int, ...]
+    """of (q, v): what has a prior"""
+    conditions: tuple[Any, ...]
+    late: tuple[tuple[int, str], ...]
+    """inputs whose delay is free, and how their samples are held"""
+
+
+class Known(NamedTuple):
+    """What is known of a residual function while compiling."""
+
+    free: Parameters
+    forms: tuple[Form, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +103,7 @@ class ResidualFunction:
     """
 
     data: tuple[Data, ...]
-    known: Any
-    """what is known while compiling: (parameters, shootings)"""
+    known: Known
 
     @property
     def free(self) -> Parameters:
@@ -79,17 +112,25 @@ class ResidualFunction:
     @property
     def size(self) -> int:
         """Number of unknowns."""
-        return self.free.size + sum(s.size for s in self.known.shootings)
+        return self._places[-1].stop
 
     @property
     def start(self) -> np.ndarray:
         """(n,) unknowns where a fit would begin."""
-        return np.concatenate([self.free.theta0, *(s.first.unknowns for s in self.known.shootings)])
+        pairs = zip(self.data, self.known.forms, strict=True)
+        begun = (
+            x for d, f in pairs for x in (np.asarray(d.q)[list(f.free_q)], np.asarray(d.v)[list(f.free_v)])
+        )
+        return np.concatenate([self.free.theta0, *begun])
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the unknowns."""
-        starts = (f"{s.experiment.name}: {name}" for s in self.known.shootings for name in s.first.names)
+        names = self.free.mechanism.coordinate_names
+        starts = []
+        for f in self.known.forms:
+            starts += [f"{f.name}: q({names[i]})" for i in f.free_q]
+            starts += [f"{f.name}: v({names[i]})" for i in f.free_v]
         return (*self.free.names, *starts)
 
     def __call__(self, y: Array) -> Array:
@@ -113,18 +154,19 @@ class ResidualFunction:
         believed = np.flatnonzero(np.isfinite(std))
         rows, soft_rows = [], [((values - mean) / std)[believed]]
         cost, fine, solved = jnp.zeros(()), jnp.asarray(True), []
-        for data, s, place in zip(self.data, self.known.shootings, self._places, strict=True):
-            motion, q, v = self._motion(data, s, model, y[:n], y[place])
+        for data, form, place in zip(self.data, self.known.forms, self._places, strict=True):
+            motion, q, v = self._motion(data, form, model, y[:n], y[place])
             found = data.compare(data.stepper, model, motion, values)
             if isinstance(found, tuple):
                 rows += [r.reshape(-1) for r in found]
             else:
                 cost += found
             solved.append(motion.solved)
-            fine &= motion.solved == len(s.grid.t) - 1
-            known = np.flatnonzero(np.isfinite(s.first.std))
-            soft_rows.append(((jnp.concatenate([q, v]) - s.first.mean) / s.first.std)[known])
-            soft_rows.append(condition_residuals(soft(s.experiment.start.conditions), q, v, model))
+            fine &= motion.solved == form.steps
+            known = list(form.believed)
+            mean, std = (jnp.asarray(x)[jnp.array(known, int)] for x in (data.mean, data.std))
+            soft_rows.append((jnp.concatenate([q, v])[jnp.array(known, int)] - mean) / std)
+            soft_rows.append(condition_residuals(soft(form.conditions), q, v, model))
         r = jnp.concatenate([*rows, *soft_rows])
         cost = jnp.where(fine, cost + 0.5 * jnp.vdot(r, r), jnp.inf)
         return Evaluated(r, cost, jnp.stack(solved))
@@ -134,22 +176,22 @@ class ResidualFunction:
         y = self._checked(y)
         theta = y[: self.free.size]
         model = self.free.bind(theta)
-        triples = zip(self.data, self.known.shootings, self._places, strict=True)
-        return tuple(self._motion(d, s, model, theta, y[place])[0] for d, s, place in triples)
+        triples = zip(self.data, self.known.forms, self._places, strict=True)
+        return tuple(self._motion(d, f, model, theta, y[place])[0] for d, f, place in triples)
 
     def conditions(self, y: Array) -> Array:
         """Residuals of the conditions on initial states that are to hold exactly; they are no part of the cost."""
         y = self._checked(y)
         theta = y[: self.free.size]
         model, found = self.free.bind(theta), [jnp.zeros(0)]
-        for data, s, place in zip(self.data, self.known.shootings, self._places, strict=True):
-            _, q, v = self._begin(data, s, model, data.rows[0], y[place])
-            found.append(condition_residuals(exact(s.experiment.start.conditions), q, v, model))
+        for data, form, place in zip(self.data, self.known.forms, self._places, strict=True):
+            _, q, v = self._begin(data, form, model, data.rows[0], y[place])
+            found.append(condition_residuals(exact(form.conditions), q, v, model))
         return jnp.concatenate(found)
 
     @property
     def _places(self) -> list[slice]:
-        ends = np.cumsum([self.free.size, *(s.size for s in self.known.shootings)])
+        ends = np.cumsum([self.free.size, *(len(f.free_q) + len(f.free_v) for f in self.known.forms)])
         return [slice(int(a), int(b)) for a, b in pairwise(ends)]
 
     def _checked(self, y: Any) -> Array:
@@ -160,35 +202,31 @@ class ResidualFunction:
             )
         return y
 
-    def _begin(self, data: Data, s: Shooting, model: Any, row: Array, unknowns: Array) -> Any:
+    def _begin(self, data: Data, form: Form, model: Any, row: Any, unknowns: Array) -> Any:
         """The first state, coordinates and rates; driven inputs stand where their coordinates are."""
-        m = s.free.mechanism
+        m, n = self.free.mechanism, len(form.free_q)
         u = jnp.asarray(row)[: model.nu]
         for d in m.drives:
-            u = u.at[m.input_names.index(d.name)].set(s.first.q[m.coordinate_names.index(d.coordinate)])
-        return s.first.state(data.stepper, model, unknowns, u, data.t[0])
+            u = u.at[m.input_names.index(d.name)].set(data.q[m.coordinate_names.index(d.coordinate)])
+        q = jnp.asarray(data.q).at[jnp.array(form.free_q, int)].set(unknowns[:n])
+        v = jnp.asarray(data.v).at[jnp.array(form.free_v, int)].set(unknowns[n:])
+        q, v = closed_start(model, q, v, form.dependent, form.following, form.loop_rows)
+        return data.stepper.initial(model, q, v, u, data.t[0]), q, v
 
-    def _motion(self, data: Data, s: Shooting, model: Any, theta: Array, unknowns: Array) -> Any:
+    def _motion(self, data: Data, form: Form, model: Any, theta: Array, unknowns: Array) -> Any:
         rows = jnp.asarray(data.rows)
-        if s.late:
+        if form.late:
             at, count, _ = self.free.lowering.layout.blocks["delay"]
             delays = self.free.values(theta)[at : at + count]
-            for x, (time, values) in zip(s.late, data.late, strict=True):
-                late = late_input(x.signal.hold, time, values, data.t, delays[x.column])
-                rows = rows.at[:, x.column].set(late)
-        x0, q, v = self._begin(data, s, model, rows[0], unknowns)
+            for (column, hold), (time, values) in zip(form.late, data.late, strict=True):
+                rows = rows.at[:, column].set(late_input(hold, time, values, data.t, delays[column]))
+        x0, q, v = self._begin(data, form, model, rows[0], unknowns)
         driven = v[model.driven]
         motion = rollout(data.stepper, model, x0, rows, t0=data.t[0], law=data.law, driven=driven)
         return motion, q, v
 
 
 register(ResidualFunction, ["data"], ["known"])
-
-
-@dataclass(frozen=True, eq=False)
-class _Known:
-    free: Parameters
-    shootings: tuple[Shooting, ...]
 
 
 def residual_function(
@@ -208,6 +246,19 @@ def residual_function(
         MechidError: what `simulation_error` would refuse, and channels without std.
     """
     given: list[Any] = list(experiments) if isinstance(experiments, list | tuple) else [experiments]
+    shootings = checked_shootings(mechanism, stepper, given, free)
+    return of_shootings(free, shootings)
+
+
+def of_shootings(free: Parameters, shootings: Sequence[Shooting]) -> ResidualFunction:
+    """The residual function of experiments that are on their grids of steps."""
+    return ResidualFunction(tuple(map(_data, shootings)), Known(free, tuple(map(_form, shootings))))
+
+
+def checked_shootings(
+    mechanism: System, stepper: Stepper, given: list[Any], free: Parameters
+) -> tuple[Shooting, ...]:
+    """The experiments on their grids of steps, refused where `residual_function` would."""
     own = any(isinstance(e, Experiment) and e.cost is not None for e in given)
     solver = SteepestDescent() if own else LevenbergMarquardt()
     check(mechanism, stepper, given, free, solver, None)
@@ -223,7 +274,7 @@ def residual_function(
                     "noise of every channel (std=…)."
                 )
         shootings.append(s)
-    return ResidualFunction(tuple(map(_data, shootings)), _Known(free, tuple(shootings)))
+    return tuple(shootings)
 
 
 def _data(s: Shooting) -> Data:
@@ -235,7 +286,28 @@ def _data(s: Shooting) -> Data:
     if isinstance(table, Feedback):
         table, law = table.rows, as_law(table.law)
     late = tuple((np.asarray(x.signal.time), np.asarray(x.signal.values)) for x in s.late)
-    return Data(s.stepper, table, law, s.grid.t, replace(compare, samples=exactly), late)
+    compare = replace(compare, samples=exactly)
+    first = s.first
+    return Data(s.stepper, table, law, s.grid.t, compare, late, first.q, first.v, first.mean, first.std)
+
+
+def _form(s: Shooting) -> Form:
+    first = s.first
+    free_q, free_v, dependent, following = (
+        tuple(x.tolist()) for x in (first.free_q, first.free_v, first.dependent, first.following)
+    )
+    return Form(
+        s.experiment.name,
+        s.grid.steps,
+        free_q,
+        free_v,
+        dependent,
+        following,
+        undriven_rows(s.free.mechanism),
+        tuple(np.flatnonzero(np.isfinite(first.std)).tolist()),
+        tuple(s.experiment.start.conditions),  # type: ignore[arg-type]
+        tuple((x.column, x.signal.hold) for x in s.late),
+    )
 
 
 def _cut(samples: Any) -> dict[str, Any]:

@@ -75,16 +75,6 @@ class FirstState(NamedTuple):
         q[self.free_q], v[self.free_v] = unknowns[:n], unknowns[n:]
         return _closed(self.mechanism, model, q, v, self.dependent, self.following)
 
-    def state(
-        self, stepper: Stepper, model: Model, unknowns: Array, u: Array, t: Any
-    ) -> tuple[Any, Array, Array]:
-        """The stepper's first state, coordinates and rates for ξ, loops closed: a pure function."""
-        n = len(self.free_q)
-        q = jnp.asarray(self.q).at[self.free_q].set(unknowns[:n])
-        v = jnp.asarray(self.v).at[self.free_v].set(unknowns[n:])
-        q, v = closed_start(model, q, v, self.dependent, self.following, _undriven_rows(self.mechanism))
-        return stepper.initial(model, q, v, u, t), q, v
-
     def slopes(
         self, stepper: Stepper, model: Model, tangent: Any, x: Any, q: Any, v: Any, t: float
     ) -> Tangents:
@@ -95,7 +85,7 @@ class FirstState(NamedTuple):
             return Tangents(np.zeros((stepper.nx(model), none.shape[1])), none, none)
         u = with_driven(self.mechanism, np.zeros(model.nu), q)
         kinds = tuple(tuple(x.tolist()) for x in (self.free_q, self.free_v, self.dependent, self.following))
-        rows = _undriven_rows(self.mechanism)
+        rows = undriven_rows(self.mechanism)
         found = np.asarray(_slopes(stepper, model, tangent, x, q, v, u, t, kinds, rows))
         return Tangents(*np.split(found, [len(found) - 2 * nq, len(found) - nq]))
 
@@ -113,7 +103,7 @@ def first_state(mechanism: System, model: Model, start: Start, who: str) -> Firs
     """Decide which coordinates follow from the loops, the least known first, and close them."""
     q, v = start.values(mechanism)
     std_q, std_v = start.stds(mechanism)
-    rows = _undriven_rows(mechanism)
+    rows = undriven_rows(mechanism)
     driven = [mechanism.coordinate_names.index(d.coordinate) for d in mechanism.drives]
     dependent = following = np.zeros(0, int)
     if rows:
@@ -164,7 +154,7 @@ def _closed(
     """Move dependent coordinates and rates until every loop is and stays closed."""
     if not len(dependent) and not len(following):
         return q, v
-    kinds = tuple(dependent.tolist()), tuple(following.tolist()), _undriven_rows(mechanism)
+    kinds = tuple(dependent.tolist()), tuple(following.tolist()), undriven_rows(mechanism)
     q, v, gap = map(np.asarray, _closed_start(model, q, v, *kinds))
     return (q, v) if gap < 1e-2 * CLOSED else None
 
@@ -254,7 +244,8 @@ def _opening(model: Model, q: Array, v: Array, rows: int) -> tuple[Array, Array]
     return jnp.concatenate([slope @ v, rolling]), jnp.concatenate([slope, along])
 
 
-def _undriven_rows(mechanism: System) -> int:
+def undriven_rows(mechanism: System) -> int:
+    """Rows of the constraint that are no drives."""
     return len(mechanism.constraint_names) - len(mechanism.drives)
 
 
