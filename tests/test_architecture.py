@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "dynamics": ROOTS | {"model"},
     "data": ROOTS | {"model"},
     "estimate": ROOTS | {"model", "dynamics", "data"},
+    "core": ROOTS | {"model", "dynamics", "data", "estimate"},
     "judge": ROOTS | {"model", "dynamics", "data", "estimate"},
     "report": ROOTS | {"model", "dynamics", "data", "estimate", "judge"},
     "jobs": ROOTS | {"model", "dynamics", "data", "estimate", "judge", "report"},

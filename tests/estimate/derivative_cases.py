@@ -343,7 +343,12 @@ def between_steps(stepper: Any) -> Case:
         record(sensors[:1], name="at ends", start=ROD_START, terminal_weight=3.0),
     ]
     free = freed(m, "hinge.stiffness", transform="positive", prior=(3.0, 0.7)).tie(
-        "middle", {"rod.com.z": lambda x: -(x**2)}, start=0.4, unit="m", transform="interval", bounds=(0.1, 0.9)
+        "middle",
+        {"rod.com.z": lambda x: -(x**2)},
+        start=0.4,
+        unit="m",
+        transform="interval",
+        bounds=(0.1, 0.9),
     )
     return Case(m, stepper, es, free)
 
