@@ -295,7 +295,6 @@ def _no_tangent(tree: Any) -> Any:
     )
 
 
-@jax.custom_jvp
 def differentiable_motion(
     stepper: Stepper, model: Model, past: Past, rows: Array, law: Any, motion: Motion
 ) -> Motion:
@@ -303,6 +302,31 @@ def differentiable_motion(
 
     Derivatives of every order, forward and reverse. Those of steps beyond the first that failed are zero.
     """
+    return _attached(stepper, model, past, jnp.asarray(rows), _with_enclosed(law, model, rows), motion)
+
+
+def _with_enclosed(law: Any, model: Model, rows: Any) -> Any:
+    """A law whose function encloses traced values, such as gains, with these as leaves."""
+    if law is None:
+        return None
+    q = jnp.zeros(model.nq)
+    given = (jnp.zeros(()), q, q, jnp.zeros(rows.shape[1:]))
+    function, enclosed = jax.closure_convert(lambda *now: jnp.asarray(law(*now), float), *given)
+    return jax.tree_util.Partial(_Enclosing(function), enclosed) if enclosed else law
+
+
+class _Enclosing:
+    """A function that takes what it enclosed first."""
+
+    def __init__(self, function: Callable[..., Array]) -> None:
+        self._function = function
+
+    def __call__(self, enclosed: list[Array], *now: Any) -> Array:
+        return self._function(*now, *enclosed)
+
+
+@jax.custom_jvp
+def _attached(stepper: Stepper, model: Model, past: Past, rows: Array, law: Any, motion: Motion) -> Motion:
     return motion
 
 
@@ -310,7 +334,7 @@ def _motion_jvp(primals: tuple[Any, ...], tangents: tuple[Any, ...]) -> tuple[Mo
     stepper, model, past, rows, law, motion = primals
     d_past, d_rows = tangents[2:4]
     # differentiable again: second derivatives
-    motion = differentiable_motion(*primals)
+    motion = _attached(*primals)
     numbers, d_numbers, put = _changing((stepper, model, law), (tangents[0], tangents[1], tangents[4]))
     rows, rows_rest, n = jnp.asarray(rows), _is_zero(d_rows), rows.shape[0]
     nx, window, done = stepper.nx(model), stepper.window, motion.solved
@@ -388,7 +412,7 @@ def _to_state(stepper: Stepper, x: Any, d: Array) -> Any:
     return jax.jvp(lambda d: stepper.retract(x, d), (jnp.zeros_like(d),), (d,))[1]
 
 
-differentiable_motion.defjvp(_motion_jvp, symbolic_zeros=True)
+_attached.defjvp(_motion_jvp, symbolic_zeros=True)
 
 
 def past_after(stepper: Stepper, model: Model, past: Past, motion: Motion) -> Past:

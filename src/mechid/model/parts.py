@@ -452,9 +452,15 @@ def check_function(element: Custom) -> None:
         raise MechidError(f"{who} must be a function of {arguments}.") from None
     try:
         shape = jax.eval_shape(lambda *a: jnp.asarray(element.function(*a)), *given).shape
+        _, enclosed = jax.closure_convert(element.function, *given)
     except Exception as error:
         reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise MechidError(f"{who} is no jax.numpy function of {arguments}: {reason}.") from error
+    if enclosed:
+        raise MechidError(
+            f"{who} uses a value that is being differentiated: give that value as one of its parameters=…, or its "
+            "derivative would be lost."
+        )
     if shape != want:
         wanted = "one number" if element.is_potential else f"one number a coordinate, shape {want}"
         raise MechidError(f"{who} must give {wanted}, not shape {shape}.")
