@@ -2,7 +2,7 @@
 
     uv run python benchmarks/code_lines.py [SRC [FILE …]]
 
-SRC is a folder `src`, this tree's by default; files are named relative to its package `mechid`. By default the files
+SRC is a folder `src`, by default this tree's; files are named relative to its package `mechid`. By default files
 that simulate motions, differentiate them and compare them with logs are counted. Absent files count 0.
 """
 

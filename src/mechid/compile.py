@@ -130,6 +130,15 @@ def enable_compilation_cache(folder: Path) -> None:
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
 
 
+def accelerated() -> bool:
+    """Whether programs run on an accelerator, where many simulations advance together, lane by lane.
+
+    There a condition computes both of its sides, and small matrix products cost much more than their arithmetic:
+    steps are solved in a fixed form (`newton`), and products of 4×4 matrices are written as sums.
+    """
+    return jax.default_backend() != "cpu"
+
+
 def require_float64() -> None:
     """Make JAX ready: `setup` where nothing has been computed yet, else refuse float32."""
     if not jax.config.jax_enable_x64:  # pyright: ignore[reportAttributeAccessIssue]

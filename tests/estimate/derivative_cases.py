@@ -353,6 +353,22 @@ def between_steps(stepper: Any) -> Case:
     return Case(m, stepper, es, free)
 
 
+def late_motor(stepper: Any) -> Case:
+    m = ROD.motor("hinge", gain=1.0, name="motor").delayed("motor", 0.0137)
+    inputs, drivers = {"motor": "u"}, {"u": wave(2.0, 40.0)}
+    e = record([(joint_position(m, "hinge"), 1, 0.1)], inputs=inputs, drivers=drivers)
+    return Case(m, stepper, e, freed(m, "motor.delay"))
+
+
+def small(stepper: Any) -> Case:
+    """Little to compile."""
+    m = mechanisms.pendulum(damping=0.1)
+    sensors = [(joint_position(m, "hinge"), 1, 0.02)]
+    tau = {m.input_names[0]: "tau"}
+    e = record(sensors, inputs=tau, start=ROD_START, drivers={"tau": wave(1.0, 30.0)})
+    return Case(m, stepper, e, freed(m, "rod.mass", "hinge.damping", prior=(0.9, 0.5)))
+
+
 def all_at_once(stepper: Any) -> Case:
     """A user's element, sensor and condition, inputs, samples inside steps, a free start: one small program."""
     m = LEARNT
@@ -374,6 +390,7 @@ def all_at_once(stepper: Any) -> Case:
 
 BALANCED = Variational(DT, forces="balanced", **TIGHT)
 CASES: dict[str, Callable[[], Case]] = {
+    "small": lambda: small(Variational(DT, **TIGHT)),
     "all at once": lambda: all_at_once(Variational(DT, **TIGHT)),
     "four-bar": lambda: four_bar(Variational(DT, **TIGHT)),
     "four-bar by BDF": lambda: four_bar(BDF(DT, **TIGHT)),

@@ -1,17 +1,24 @@
-"""Derivatives of `residual_function` of first and second order, forward, reverse and mixed, against differences."""
+"""Derivatives of `residual_function` and `rollout` of first and second order, forward, reverse and mixed."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
-from derivative_cases import CASES
+from derivative_cases import CASES, DT, TIGHT, delayed, late_motor
 from estimation_cases import problem_of
+from jax.tree_util import Partial
 
-from mechid import residual_function
+from mechid import BDF, MechidError, Spook, Variational, residual_function
 from mechid.compile import jit
+from mechid.dynamics.rollout import rollout
+from mechid.dynamics.trajectory import as_law
+from mechid.studies import mechanisms
 
 EXACT = 1e-9
 """of the largest number: what two ways of computing one thing may differ by"""
@@ -20,43 +27,46 @@ NOISE = 1e-12
 
 
 class Everything(NamedTuple):
-    """A residual function at y; v: a direction, w: weights of the residuals."""
+    """A function y ↦ (cost, rows r) at y; v: a direction, w: weights of the rows."""
 
     cost: Any
     r: Any
     gradient: Any
     wJ: Any
-    slope: Any
-    """gradient · v, by jvp"""
-    Jv: Any
     Hv: Any
     """jvp of the gradient"""
     wJ_v: Any
     """jvp of wᵀJ"""
+    slope: Any
+    """gradient · v"""
+    Jv: Any
     vH: Any
     """gradient of the jvp"""
 
 
-def everything_of(r: Any, y: Any, v: Any, w: Any) -> Everything:
-    """In one program, since compiling is all of the time."""
-
-    def both(y: Any) -> Any:
-        at = r.evaluate(y)
-        return at.cost, at.residuals
+def everything_of(both: Callable[[Any], Any], y: Any, v: Any, w: Any, mixed: bool = True) -> Everything:
+    """In one program, since compiling is all of the time. mixed: the gradient of a jvp too."""
 
     def backward(y: Any) -> Any:
         (cost, rows), back = jax.vjp(both, y)
         return cost, rows, back((1.0, 0.0 * rows))[0], back((0.0, w))[0]
 
     def forward(y: Any) -> Any:
-        return jax.jvp(both, (y,), (v,))[1]
+        slopes = jax.jvp(both, (y,), (v,))[1]
+        return slopes[0], slopes
 
-    here, (_, _, Hv, wJ_v) = jax.jvp(backward, (y,), (v,))
-    vH, (slope, Jv) = jax.grad(lambda y: (forward(y)[0], forward(y)), has_aux=True)(y)
-    return Everything(*here, slope, Jv, Hv, wJ_v, vH)
+    here, (slope, Jv, Hv, wJ_v) = jax.jvp(backward, (y,), (v,))
+    vH = Hv
+    if mixed:
+        vH, (slope, Jv) = jax.grad(forward, has_aux=True)(y)
+    return Everything(*here, Hv, wJ_v, slope, Jv, vH)
 
 
-everything = jit(everything_of, once=True)
+def _of_residuals(r: Any, y: Any, v: Any, w: Any, mixed: bool) -> Everything:
+    return everything_of(lambda y: r.evaluate(y)[:2], y, v, w, mixed)
+
+
+of_residuals = jit(_of_residuals, once=True, static_argnums=(4,))
 
 
 class Difference(NamedTuple):
@@ -65,7 +75,7 @@ class Difference(NamedTuple):
     """what it may be wrong by: rounding, and the last change by extrapolation"""
 
 
-def difference(values: dict[float, np.ndarray], h: float, noise: float = NOISE) -> Difference:
+def difference(values: dict[float, np.ndarray], h: float) -> Difference:
     """Central differences of f(s h), s = ±1, ±½, ±¼, extrapolated twice: (64 D₄ − 20 D₂ + D₁)/45, error h⁶.
 
     The error of what was extrapolated once (h⁴) is far above that. Rounding ε f of each value becomes at most
@@ -75,28 +85,29 @@ def difference(values: dict[float, np.ndarray], h: float, noise: float = NOISE) 
     once = (4 * c - b) / 3
     twice = (16 * once - (4 * b - a) / 3) / 15
     largest = max(np.abs(f).max() for f in values.values())
-    return Difference(twice, float(np.abs(twice - once).max() + 6.6 * noise * largest / h))
+    return Difference(twice, float(np.abs(twice - once).max() + 6.6 * NOISE * largest / h))
 
 
-def assert_is(exact: Any, found: Difference, what: str) -> None:
-    """Within the error of the differences, which must be small enough to tell something."""
-    size = np.abs(found.slope).max()
-    assert found.error < 1e-5 * size, f"{what}: {found.error / size}"
-    assert np.abs(exact - found.slope).max() < found.error, what
+def check_derivatives(
+    program: Callable[[Any, Any, Any], Everything],
+    y: np.ndarray,
+    scale: np.ndarray,
+    rows: int,
+    rng: np.random.Generator,
+    h: float = 4e-3,
+) -> Everything:
+    """All derivatives against each other, and along a random direction against differences.
 
-
-def moved(r: Any, rng: np.random.Generator) -> np.ndarray:
-    """A random point, up to a tenth from the start."""
-    return r.start + 0.1 * rng.uniform(-1, 1, r.size) * np.maximum(np.abs(r.start), 0.1)
-
-
-def check_derivatives(r: Any, y: np.ndarray, rng: np.random.Generator, h: float = 4e-3) -> Everything:
-    scale = np.maximum(np.abs(y), 0.1)
-    u, v = rng.uniform(-1, 1, (2, r.size)) * scale
-    w = rng.normal(size=jax.eval_shape(r, y).shape)
+    Args:
+        program: (y, v, w) ↦ Everything.
+        scale: sizes of y; the direction is up to so long.
+        h: the differences' step along it.
+    """
+    u, v = rng.uniform(-1, 1, (2, len(y))) * scale
+    w = rng.normal(size=rows)
 
     def at(y: Any, v: Any = v) -> Everything:
-        return Everything(*map(np.asarray, everything(r, y, v, w)))
+        return Everything(*map(np.asarray, program(y, v, w)))
 
     one, other = at(y), at(y, u)
     near = {s: at(y + s * h * v) for s in (1.0, 0.5, 0.25, -1.0, -0.5, -0.25)}
@@ -107,30 +118,300 @@ def check_derivatives(r: Any, y: np.ndarray, rng: np.random.Generator, h: float 
     assert one.Hv * scale == pytest.approx(one.vH * scale, abs=EXACT * np.abs(one.Hv * scale).max())
     # symmetry
     assert u @ one.Hv == pytest.approx(v @ other.Hv, abs=EXACT * np.abs(u * one.Hv).max())
-    # against differences
+    # differences, by numbers of one size
     for exact, of in (("slope", "cost"), ("Jv", "r"), ("Hv", "gradient"), ("wJ_v", "wJ")):
         by = scale if of in ("gradient", "wJ") else 1.0
         found = difference({s: by * getattr(x, of) for s, x in near.items()}, h)
-        assert_is(by * getattr(one, exact), found, exact)
+        assert found.error < 1e-5 * np.abs(found.slope).max(), f"differences of {of} tell too little"
+        assert np.abs(by * getattr(one, exact) - found.slope).max() < found.error, f"{exact} is wrong"
     return one
 
 
-SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in CASES if name != "all at once"]
+def moved(r: Any, rng: np.random.Generator) -> np.ndarray:
+    """A random point, up to a tenth from the start."""
+    return r.start + 0.1 * rng.uniform(-1, 1, r.size) * sizes(r.start)
 
 
-@pytest.mark.parametrize("name", ["all at once", *SLOW])
+def sizes(y: np.ndarray) -> np.ndarray:
+    return np.maximum(np.abs(y), 0.1)
+
+
+def rows_of(r: Any) -> int:
+    return jax.eval_shape(r, r.start).shape[0]
+
+
+# Experiments
+
+
+@pytest.fixture(scope="module")
+def small():
+    return residual_function(*CASES["small"]())
+
+
+def test_first_and_second_derivatives(small):
+    """Against differences; cost and residuals against those of simulation error."""
+    rng = np.random.default_rng(0)
+    y = moved(small, rng)
+    found = check_derivatives(lambda *a: of_residuals(small, *a, False), y, sizes(y), rows_of(small), rng)
+    case = CASES["small"]()
+    point = problem_of(case.stepper, case.experiments, case.free).evaluate(y)
+    assert found.cost == pytest.approx(point.cost, rel=EXACT)
+    (own,) = point.runs[0].residuals
+    assert found.r[: own.size] == pytest.approx(own.reshape(-1), abs=EXACT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_derivatives(name):
+    """The same and the gradient of the jvp; gradient and all residuals against those of simulation error."""
     case = CASES[name]()
     r = residual_function(*case)
     rng = np.random.default_rng(len(name))
     y = moved(r, rng)
-    found = check_derivatives(r, y, rng)
+    found = check_derivatives(lambda *a: of_residuals(r, *a, True), y, sizes(y), rows_of(r), rng)
     problem = problem_of(case.stepper, case.experiments, case.free, gradients="adjoint")
     point = problem.evaluate(y)
     assert found.cost == pytest.approx(point.cost, rel=EXACT)
     gradient = problem.gradient(point)
     assert found.gradient == pytest.approx(gradient, abs=EXACT * np.abs(gradient).max())
     rows = problem.rows(point)[0] if problem.least_squares else problem.prior_residuals(y)
-    assert np.sort(found.r) == pytest.approx(np.sort(rows), abs=EXACT * np.abs(rows).max())
-    if not isinstance(case.experiments, list):
-        assert found.r == pytest.approx(rows, abs=EXACT * np.abs(rows).max())
+    assert found.r == pytest.approx(rows, abs=EXACT * np.abs(rows).max())
+
+
+# Delays
+
+
+def test_a_second_derivative_by_a_delay_is_refused():
+    r = residual_function(*late_motor(Variational(DT)))
+    assert r.names == ("motor.delay",)
+    assert jax.eval_shape(jax.grad(r.cost), r.start).shape == (1,)
+    for twice in (
+        jax.hessian(r.cost),
+        jax.jacfwd(jax.jacfwd(r.cost)),
+        jax.grad(lambda y: jax.grad(r.cost)(y)[0]),
+    ):
+        with pytest.raises(
+            MechidError, match=r"no second derivative by their delay: hold the delay, or use first"
+        ):
+            jax.eval_shape(twice, r.start)
+
+
+@pytest.mark.slow
+def test_first_derivatives_by_a_delay():
+    case = delayed(Variational(DT, **TIGHT), "motor.delay", "path.delay", "rod.mass")
+    r = residual_function(*case)
+    rng = np.random.default_rng(1)
+    # of 0.0137 s and 0.0082 s; an edge of a line through samples is met by no step's end
+    y = moved(r, rng)
+    v, w = rng.uniform(-1, 1, r.size) * np.abs(y), rng.normal(size=rows_of(r))
+
+    @jit
+    def first(r: Any, y: Any) -> Any:
+        rows, Jv = jax.jvp(r, (y,), (v,))
+        return rows, Jv, jax.vjp(r, y)[1](w)[0], jax.grad(r.cost)(y)
+
+    rows, Jv, wJ, gradient = map(np.asarray, first(r, y))
+    assert w @ Jv == pytest.approx(wJ @ v, abs=EXACT * np.abs(wJ * v).max())
+    h = 4e-3
+    found = difference(
+        {s: np.asarray(first(r, y + s * h * v)[0]) for s in (1, 0.5, 0.25, -1, -0.5, -0.25)}, h
+    )
+    assert found.error < 1e-5 * np.abs(found.slope).max()
+    assert np.abs(Jv - found.slope).max() < found.error
+    problem = problem_of(case.stepper, case.experiments, case.free, gradients="adjoint")
+    point = problem.evaluate(y)
+    assert 0.5 * rows @ rows == pytest.approx(point.cost, rel=EXACT)
+    assert gradient == pytest.approx(problem.gradient(point), abs=EXACT * np.abs(gradient).max())
+
+
+# Motions that end early
+
+
+def with_input(r: Any, step: int, value: float) -> Any:
+    """The same experiment with another input at one step: nothing is compiled anew."""
+    (data,) = r.data
+    rows = np.array(data.rows)
+    rows[step] = value
+    return replace(r, data=(data._replace(rows=rows),))
+
+
+def test_a_motion_that_ends_early(small):
+    """Its cost is infinite, all else finite; what was seen before has the derivatives that it has without it."""
+    broken = with_input(small, 7, 1e20)
+    y = small.start
+    seen = np.zeros(rows_of(small))
+    seen[:8] = np.random.default_rng(2).normal(size=8)
+    before = of_residuals.compilations()
+    whole, ended = (of_residuals(r, y, 0.3 * sizes(y), seen, False) for r in (small, broken))
+    assert of_residuals.compilations() == max(before, 1)
+    assert np.isfinite(whole.cost)
+    assert ended.cost == np.inf
+    assert all(np.isfinite(x).all() for x in ended[1:])
+    assert ended.r[:8] == pytest.approx(whole.r[:8], abs=EXACT)
+    for name in ("wJ", "wJ_v"):
+        want = np.asarray(getattr(whole, name))
+        assert getattr(ended, name) == pytest.approx(want, abs=EXACT * np.abs(want).max())
+    assert ended.Jv[:8] == pytest.approx(whole.Jv[:8], abs=EXACT * np.abs(whole.Jv).max())
+    solved = jit(lambda r, y: r.evaluate(y).solved, once=True)
+    assert solved(small, y).tolist() == [12]
+    assert solved(broken, y).tolist() == [7]
+
+
+@pytest.mark.slow
+def test_of_several_motions_one_ends_early(small):
+    """With `vmap` over the unknowns: the others are as they are alone."""
+    rng = np.random.default_rng(3)
+    ys = np.stack([moved(small, rng) for _ in range(4)])
+    ys[2, -1] = 1e160  # the first rate
+
+    def at(y: Any) -> Any:
+        (_, r), back = jax.vjp(lambda y: small.evaluate(y)[:2], y)
+        return small.evaluate(y), back((1.0, 0.0 * r))[0], back((0.0, r))[0]
+
+    together = jax.tree.map(np.asarray, jit(jax.vmap(at), once=True)(ys))
+    alone = jit(at, once=True)
+    assert together[0].cost[2] == np.inf
+    assert together[0].solved[:, 0].tolist() == [12, 12, 0, 12]
+    assert all(np.isfinite(x).all() for x in (together[0].residuals, *together[1:]))
+    for i in (0, 1, 3):
+        for got, want in zip(jax.tree.leaves(together), jax.tree.leaves(alone(ys[i])), strict=True):
+            assert got[i] == pytest.approx(np.asarray(want), abs=EXACT * np.abs(want).max())
+
+
+# Rollouts
+
+
+ROD = mechanisms.pendulum(damping=0.1)
+CART = (
+    mechanisms.cart_pendulum(damping=0.1)
+    .frame("tip", "pole", origin=(0, 0, -1.0))
+    .torque("hinge", name="motor")
+    .drive("slide", name="path")
+)
+WEIGHTS = np.random.default_rng(11).normal(size=1000)
+
+
+def push(p: Any, t: Any, q: Any, v: Any) -> Any:
+    """Of state and time."""
+    return jnp.stack([p["gain"] * jnp.sin(q[-1] - 1.0) - 0.3 * v[-1] + jnp.cos(p["frequency"] * t)])
+
+
+def push_and_drive(p: Any, t: Any, q: Any, v: Any) -> Any:
+    """The forces on cart and pole, then the cart's path, which follows the pole's rate."""
+    path = 0.05 * jnp.sin(8.0 * t) + 1e-3 * p["gain"] * v[1] * q[1]
+    return jnp.concatenate([jnp.zeros(1), push(p, t, q, v), jnp.stack([path])])
+
+
+def seen(stepper: Any, model: Any, motion: Any) -> Any:
+    """Coordinates of all states, multipliers, inputs and times in a row."""
+    q = jax.vmap(lambda x: stepper.positions(model, x))(motion.states)
+    return jnp.concatenate([x.reshape(-1) for x in (q, motion.z, motion.u, motion.t, motion.driven)])
+
+
+ROLLOUTS = {
+    "variational": (ROD, Variational(DT, **TIGHT), push),
+    "driven": (CART, Variational(DT, **TIGHT), push_and_drive),
+    "driven by BDF with steps of many sizes": (CART, BDF(DT, **TIGHT), push_and_drive),
+    "Spook": (ROD, Spook(DT), push),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ROLLOUTS)
+def test_rollouts_by_numbers_of_a_controller_by_time_and_by_the_step(name):
+    """By two numbers in a `Partial`, the first state and its rate, when it begins, and the size of a step."""
+    mechanism, stepper, control = ROLLOUTS[name]
+    model, steps = mechanism.lower(), 12
+    many = "many" in name
+    pattern = 1.0 + 0.3 * np.sin(np.arange(steps)) if many else 1.0
+
+    def both(y: Any) -> Any:
+        gain, frequency, angle, rate, t0, dt = y
+        own = replace(stepper, dt=dt * pattern)
+        zero = jnp.zeros(model.nq)
+        q, v = zero.at[-1].set(angle), zero.at[-1].set(rate).at[0].add(0.4)
+        x0 = own.initial(model, q, v, jnp.zeros(model.nu), t0)
+        law = as_law(Partial(control, {"gain": gain, "frequency": frequency}))
+        rows = jnp.zeros((steps, model.nu))
+        motion = rollout(own, model, x0, rows, t0=t0, law=law, driven=v[model.driven])
+        rows = seen(own, model, motion)
+        return 0.5 * jnp.sum(WEIGHTS[: rows.shape[0]] * rows**2), rows
+
+    y = np.array([0.7, 20.0, 0.5, 1.0, 0.3, DT])
+    rows = jax.eval_shape(both, y)[1].shape[0]
+    program = jit(lambda y, v, w: everything_of(both, y, v, w), once=True)
+    check_derivatives(program, y, y, rows, np.random.default_rng(4))
+
+
+@pytest.mark.slow
+def test_rollouts_in_a_scan_and_in_a_batch():
+    """Three pieces, one after the other, are the whole; so are their gradients, and those of a batch."""
+    model, stepper, steps = ROD.lower(), Variational(DT, **TIGHT), 12
+    table = np.random.default_rng(5).normal(size=(steps, 1))
+
+    def begun(y: Any) -> Any:
+        q, v = y[:1], y[1:2]
+        return stepper.initial(model, q, v, jnp.zeros(1), 0.0)
+
+    def law(y: Any) -> Any:
+        return as_law(Partial(lambda p, t, q, v: p * jnp.cos(3.0 * t) - 0.2 * v, y[2]))
+
+    def whole(y: Any) -> Any:
+        motion = rollout(stepper, model, begun(y), table, law=law(y))
+        q = jax.vmap(lambda x: stepper.positions(model, x))(motion.states)
+        return jnp.sum(WEIGHTS[: steps + 1, None] * q**2)
+
+    def pieces(y: Any) -> Any:
+        def piece(carry: Any, rows: Any) -> Any:
+            x, t = carry
+            motion = rollout(stepper, model, x, rows, t0=t, law=law(y))
+            q = jax.vmap(lambda x: stepper.positions(model, x))(motion.states)
+            return (jax.tree.map(lambda a: a[-1], motion.states), t + 4 * DT), q
+
+        _, q = jax.lax.scan(piece, (begun(y), jnp.zeros(())), table.reshape(3, 4, 1))
+        return jnp.sum(WEIGHTS[: steps + 1, None] * jnp.concatenate([q[0, :1], *q[:, 1:]]) ** 2)
+
+    ys = np.array([[0.5, 1.0, 0.7], [-0.8, 2.0, -1.0]])
+
+    @jit
+    def everything(ys: Any) -> Any:
+        def slopes(f: Any) -> Any:
+            return jax.vmap(lambda y, v: jax.jvp(jax.value_and_grad(f), (y,), (v,)))(ys, ys[::-1])
+
+        return slopes(whole), slopes(pieces), jax.value_and_grad(whole)(ys[0])
+
+    batch, pieced, alone = jax.tree.map(np.asarray, everything(ys))
+    for got, want in zip(jax.tree.leaves(pieced), jax.tree.leaves(batch), strict=True):
+        assert got == pytest.approx(want, abs=EXACT * np.abs(want).max())
+    assert batch[0][0][0] == pytest.approx(alone[0], rel=EXACT)
+    assert batch[0][1][0] == pytest.approx(alone[1], abs=EXACT * np.abs(alone[1]).max())
+
+
+def slope_of_the_last_angle(controller: Callable[[Any], Any]) -> float:
+    """By the number that a controller is made with."""
+    model, stepper = ROD.lower(), Variational(DT)
+    x0 = stepper.initial(model, jnp.array([0.5]), jnp.zeros(1), jnp.zeros(1), 0.0)
+
+    def last(p: Any) -> Any:
+        motion = rollout(stepper, model, x0, np.zeros((5, 1)), law=as_law(controller(p)))
+        return stepper.positions(model, jax.tree.map(lambda a: a[-1], motion.states))[0]
+
+    return float(jit(jax.grad(last), once=True)(0.7))
+
+
+@pytest.mark.xfail(
+    strict=True, reason="rollout does not see what a controller holds: its slope is zero, silently"
+)
+def test_a_controller_that_holds_what_is_traced():
+    """Either it has its derivative or it is refused."""
+
+    def control(p: Any, t: Any, q: Any, v: Any) -> Any:
+        return p * jnp.sin(q)
+
+    want = slope_of_the_last_angle(lambda p: Partial(control, p))
+    assert want > 1e-4
+    try:
+        found = slope_of_the_last_angle(lambda p: lambda t, q, v: control(p, t, q, v))
+    except MechidError:
+        return
+    assert found == pytest.approx(want, rel=1e-9)
