@@ -116,6 +116,7 @@ def solve_chunks(
     values: np.ndarray | None = None,
     length: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    meanwhile: Callable[[], None] | None = None,
 ) -> Iterator[Chunk]:
     """Solve a planned motion chunk by chunk, to its end or to the first step that fails.
 
@@ -123,6 +124,7 @@ def solve_chunks(
         comparisons: one for each chunk of `length` steps, or None.
         values: the physical values that comparisons are given.
         progress: called with the steps done and all steps.
+        meanwhile: work for this thread, called once while the first chunk is being solved.
     """
     steps, now = len(plan.table), plan.now
     length = chunk_length(plan.stepper, plan.model, steps) if length is None else length
@@ -134,6 +136,8 @@ def solve_chunks(
         before = now
         args = (plan.stepper, plan.model, now, rows, count, plan.law, compare, values)
         now, motion, out, past, solved = advance(*args)
+        if first == 0 and meanwhile is not None:
+            meanwhile()
         solved = int(solved)
         yield Chunk(first, solved, past, before, rows, count, motion, out, now)
         if progress is not None and solved == count:

@@ -64,6 +64,8 @@ class Run(NamedTuple):
     failure: str = ""
     behind: Any = None
     """derivatives of it that are already on their way (`Behind`)"""
+    moves: Any = None
+    """how everything changes with the unknowns (`Moves`), where that is known already"""
 
 
 class Linear(NamedTuple):
@@ -175,10 +177,20 @@ class Shooting:
             return failed._replace(failure=str(error))
         compare, values = self.comparisons(noise), self.values(theta)
         begun, behind = failed._replace(plan=plan, q=q, v=v), None
-        if ahead and self.grid.steps <= self.keep:
+        if ahead and self.length < self.grid.steps <= self.keep:
             behind = Behind(self, begun, noise)
+
+        moves: list[Any] = [None]
+
+        def meanwhile() -> None:
+            if ahead and behind is None:
+                moves[0] = self.moves(begun)
+
         chunks, parts, total = [], [], 0.0
-        for i, chunk in enumerate(solve_chunks(plan, comparisons=compare, values=values, length=self.length)):
+        solved = solve_chunks(
+            plan, comparisons=compare, values=values, length=self.length, meanwhile=meanwhile
+        )
+        for i, chunk in enumerate(solved):
             if behind is not None:
                 behind.see(i, chunk)
             if self.loss.running is None:
@@ -197,7 +209,9 @@ class Shooting:
             at = self.grid.t[chunks[-1].first + chunks[-1].solved]
             failure = f"The simulation fails at t = {at:.4g} s."
             cost = np.inf
-        return begun._replace(chunks=tuple(chunks), residuals=r, cost=cost, failure=failure, behind=behind)
+        return begun._replace(
+            chunks=tuple(chunks), residuals=r, cost=cost, failure=failure, behind=behind, moves=moves[0]
+        )
 
     def programs(self, *, adjoint: bool) -> list[Callable[[], Any]]:
         """Calls that compile what `run` and then `linearise` or `gradient` need, without solving a step."""
@@ -221,18 +235,20 @@ class Shooting:
 
     def linearise(self, run: Run, noise: tuple[np.ndarray, ...]) -> Linear:
         """Residuals and their derivatives, by forward sensitivities."""
-        self._plan(run)
-        behind = run.behind
-        if behind is None or behind.cancelled:
-            behind = Behind(self, run, noise)
+        plan, compare, values = self._plan(run), self.comparisons(noise), self.values(run.theta)
+        if run.behind is not None and not run.behind.cancelled:
+            moves, found = run.behind.results()
+        else:
+            moves, found = run.moves or self.moves(run), []
+            carry = first_change(self.stepper, moves.start.x, run.model.driven.shape[0])
             for i, chunk in enumerate(run.chunks):
-                behind.see(i, chunk)
-            behind.close(cancel=False)
-        moves, found = behind.results()
+                chunk = solve_again(plan, chunk)
+                out, carry = tangents(plan, chunk, self.directions(moves, chunk), compare[i], values, carry)
+                found.append(out)
         n = moves.start.x.shape[-1]
         parts = [
             self._meant(chunk._replace(compared=J), c)
-            for chunk, J, c in zip(run.chunks, found, self.comparisons(noise), strict=True)
+            for chunk, J, c in zip(run.chunks, found, compare, strict=True)
         ]
         J = [np.concatenate(x).reshape(-1, n) for x in zip(*parts, strict=True)]
         r = np.concatenate([r.reshape(-1) for r in run.residuals])
