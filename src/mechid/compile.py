@@ -37,7 +37,10 @@ ONCE = {"xla_backend_optimization_level": 0, "xla_llvm_disable_expensive_passes"
 CACHE_BYTES = 2**31
 LOOP_BYTES = 2**24
 """loops that touch fewer bytes in a pass are compiled as one kernel"""
-LOOP_OPTION = "xla_backend_extra_options"
+ENDLESS = ("0.10.2",)
+"""versions of jaxlib whose LLVM schedules some kernels without end, taking all memory, unless NO_LIMIT is set"""
+NO_LIMIT = 2**30
+"""instructions of a block whose order LLVM tracks whole; blocks above its limit are what it can fail at"""
 TRIED = ("0.10.",)
 """versions of jaxlib that know these options; XLA ends a process whose flags it does not know"""
 
@@ -66,17 +69,21 @@ def enable_float64() -> None:
 
 
 def flags() -> list[str]:
-    """The compiler options of `setup` as words of XLA_FLAGS, those that this version of XLA knows."""
-    options = {**CPU_OPTIONS, LOOP_OPTION: f"xla_cpu_small_while_loop_byte_threshold={LOOP_BYTES}"}
-    known = _known(tuple(options))
+    """Words that XLA_FLAGS lacks: the options of `setup` that this XLA knows and that are not there yet."""
+    present = os.environ.get("XLA_FLAGS", "")
+    known = _known(tuple(CPU_OPTIONS))
+    options: dict[str, Any] = {f"--{name}": x for name, x in CPU_OPTIONS.items() if name in known}
+    extra = {"xla_cpu_small_while_loop_byte_threshold": LOOP_BYTES}
+    if jaxlib.version.__version__ in ENDLESS:
+        # of LLVM itself, which ends a process whose options it does not know
+        extra["-dag-maps-huge-region"] = NO_LIMIT
+    options |= {f"--xla_backend_extra_options={name}": x for name, x in extra.items()}
     written = {k: str(x).lower() if isinstance(x, bool) else x for k, x in options.items()}
-    return [f"--{name}={x}" for name, x in written.items() if name in known]
+    return [f"{name}={x}" for name, x in written.items() if f"{name.rpartition('=')[2]}=" not in present]
 
 
 def _set_flags() -> None:
-    present = os.environ.get("XLA_FLAGS", "")
-    names = {word.partition("=")[0] for word in present.split()}
-    missing = [flag for flag in flags() if flag.partition("=")[0] not in names]
+    present, missing = os.environ.get("XLA_FLAGS", ""), flags()
     if not missing:
         return
     if _backend_started():
