@@ -55,6 +55,10 @@ class Search(NamedTuple):
     cost: Array
     residuals: Array
     jacobian: Array
+    """at the best point so far"""
+    step: Array
+    promised: Array
+    """the step that is tried next, and what it promises to lower the cost by"""
     damping: Array
     growth: Array
     iterations: Array
@@ -89,41 +93,64 @@ def levenberg_marquardt(
     def going(s: Search) -> Array:
         return (s.status == UNFINISHED) & (s.iterations < solver.max_iterations)
 
+    def length(y: Array, d: Array) -> Array:
+        """The longest relative change of an unknown."""
+        return jnp.max(jnp.abs(d) / (jnp.abs(y) + 1e-8 * jnp.max(jnp.abs(y)) + 1e-300))
+
     def iterate(s: Search) -> Search:
-        H, g = s.jacobian.T @ s.jacobian, s.jacobian.T @ s.residuals
-        size = jnp.sqrt(jnp.maximum(jnp.diagonal(H), 0.0))
-        largest = jnp.max(size)
-        scale = jnp.where(size > 1e-12 * largest, size, jnp.maximum(largest, 1.0) * 1e-6)
-        d = _bounded_step(H, g, scale, s.damping, lower - s.y, upper - s.y)
-        promised = -(g @ d + 0.5 * d @ H @ d)
-        length = jnp.max(jnp.abs(d) / (jnp.abs(s.y) + 1e-8 * jnp.max(jnp.abs(s.y)) + 1e-300))
-        done = (promised <= solver.cost_tolerance * s.cost) | (length <= solver.step_tolerance)
-        # where it is done the same point again: no condition in the loop
-        trial = jnp.where(done, s.y, s.y + d)
+        trial, first = s.y + s.step, s.evaluations == 0
         cost, r, J = evaluated(trial)
         gained = jnp.where(jnp.isfinite(cost), s.cost - cost, -jnp.inf)
-        ratio = gained / jnp.maximum(promised, 1e-300)
-        better = ~done & (promised > 0.0) & (ratio > 1e-4)
+        ratio = gained / jnp.maximum(s.promised, 1e-300)
+        better = first | ((s.promised > 0.0) & (ratio > 1e-4))
         # rounding alone separates the two: nothing is left to gain
-        level = ~better & (jnp.abs(gained) <= 1e-12 * s.cost) & (length <= 1e-4)
+        level = ~better & (jnp.abs(gained) <= 1e-12 * s.cost) & (length(s.y, s.step) <= 1e-4)
         eased = s.damping * jnp.maximum(1.0 / 30.0, 1.0 - (2.0 * ratio - 1.0) ** 3)
-        damping = jnp.where(better, eased, jnp.maximum(s.damping, 1e-12) * s.growth)
+        damped = jnp.where(better, eased, jnp.maximum(s.damping, 1e-12) * s.growth)
+        damping = jnp.where(first, s.damping, damped)
+        growth = jnp.where(better, GROWTH, s.growth * 3.0)
+        new = s._replace(y=trial, cost=cost, residuals=r, jacobian=J)
+        best = jax.tree.map(lambda a, b: jnp.where(better, a, b), new, s)
+        step, promised = following(best, damping)
+        done = (promised <= solver.cost_tolerance * best.cost) | (
+            length(best.y, step) <= solver.step_tolerance
+        )
         status = jnp.where(done | level, CONVERGED, jnp.where(damping > 1e20, STUCK, UNFINISHED))
-        new = Search(trial, cost, r, J, *s[4:])
-        return jax.tree.map(lambda a, b: jnp.where(better, a, b), new, s)._replace(
+        status = jnp.where(first & ~jnp.isfinite(cost), NOT_SIMULATED, status)
+        return best._replace(
+            step=step,
+            promised=promised,
             damping=damping,
-            growth=jnp.where(better, GROWTH, s.growth * 3.0),
-            iterations=s.iterations + better,
+            growth=growth,
+            iterations=s.iterations + (better & ~first),
             evaluations=s.evaluations + 1,
             status=status,
         )
 
+    def following(s: Search, damping: Array) -> tuple[Array, Array]:
+        """The next step from the best point, and its promise."""
+        H, g = s.jacobian.T @ s.jacobian, s.jacobian.T @ s.residuals
+        size = jnp.sqrt(jnp.maximum(jnp.diagonal(H), 0.0))
+        largest = jnp.max(size)
+        scale = jnp.where(size > 1e-12 * largest, size, jnp.maximum(largest, 1.0) * 1e-6)
+        d = _bounded_step(H, g, scale, damping, lower - s.y, upper - s.y)
+        return d, -(g @ d + 0.5 * d @ H @ d)
+
     y = jnp.clip(jnp.asarray(y, float), lower, upper)
-    cost, r, J = evaluated(y)
+    cost, r, J = jax.tree.map(lambda a: jnp.zeros(a.shape), jax.eval_shape(evaluated, y))
     zero = jnp.asarray(0, int)
-    status = jnp.where(jnp.isfinite(cost), UNFINISHED, NOT_SIMULATED)
     start = Search(
-        y, cost, r, J, jnp.asarray(solver.initial_damping), jnp.asarray(GROWTH), zero, zero + 1, status
+        y,
+        cost,
+        r,
+        J,
+        jnp.zeros_like(y),
+        cost,
+        jnp.asarray(solver.initial_damping),
+        jnp.asarray(GROWTH),
+        zero,
+        zero,
+        jnp.asarray(UNFINISHED, int),
     )
     return jax.lax.while_loop(going, iterate, start)
 

@@ -19,7 +19,7 @@ from mechid.dynamics.simulate import simulate
 from mechid.dynamics.variational import Variational
 from mechid.errors import MechidError
 from mechid.estimate.experiment import Experiment, Measured, Start
-from mechid.estimate.simulation_error import simulation_error
+from mechid.estimate.fit_batch import fit_batch
 from mechid.model.mechanism import Mechanism
 from mechid.model.parameters import Parameters
 from mechid.studies import mechanisms
@@ -146,21 +146,20 @@ def repeat(case: Case, name: str, settings: Settings) -> tuple[np.ndarray, dict[
     rng = np.random.default_rng(int(settings["seed"]))
     inputs = {f"u{i}": Channel(motion.t[:-1], case.inputs[:, i], "") for i in range(case.inputs.shape[1])}
     sources = {n: f"u{i}" for i, n in enumerate(m.input_names)}
-    pulls, stds = [], np.zeros(0)
-    for _ in range(int(settings["repetitions"])):
+
+    def experiment() -> Experiment:
         noisy = seen + noise * rng.normal(size=seen.shape)
         channels = {k: Channel(motion.t, noisy[:, i], "") for i, k in enumerate(case.channels)}
-        experiment = Experiment(
+        return Experiment(
             Log(name, channels | inputs, ()),
             [Measured(case.sensor, case.channels, std=noise)],
             inputs=sources,
             start=Start(q=motion.q[0]),
         )
-        fit = simulation_error(m, stepper, experiment, case.free)
-        stds = np.array([p.std for p in fit.parameters.values()])
-        pulls.append((np.array(list(fit.values.values())) - np.array(list(truth.values()))) / stds)
-    inside = sum(bool(np.all(np.abs(p) < 3)) for p in pulls)
-    return np.array(pulls), truth, stds, inside
+
+    batch = fit_batch(m, stepper, [experiment() for _ in range(int(settings["repetitions"]))], case.free)
+    pulls = (batch.values - np.array(list(truth.values()))) / batch.stds
+    return pulls, truth, batch.stds[-1], int(np.sum(np.all(np.abs(pulls) < 3, axis=1)))
 
 
 def true_values(case: Case) -> dict[str, float]:
