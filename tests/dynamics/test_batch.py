@@ -57,7 +57,9 @@ def test_a_batch_is_its_runs_one_by_one_in_their_order(cart):
     for workers in (1, 3):
         again = simulate_batch(cart, STEPPER, STEPS, runs, workers=workers)
         assert all(np.array_equal(a.q, b.q) for a, b in zip(again, done, strict=True))
-    assert simulate_batch(cart, STEPPER, STEPS, []) == []
+    assert done.q.shape == done.v.shape == (5, STEPS + 1, 2)
+    assert all(np.array_equal(done.q[i], t.q) for i, t in enumerate(done))
+    assert list(simulate_batch(cart, STEPPER, STEPS, [])) == []
 
 
 def push(t: Any, q: Any, v: Any) -> Any:
@@ -99,7 +101,10 @@ def struck():
 def test_runs_that_fail(cart, struck):
     ended = simulate_batch(cart, STEPPER, STEPS, struck, throw=False)
     assert [t.steps for t in ended] == [STEPS, SECOND, STEPS, FIRST, STEPS]
-    assert "could not be solved" in ended[1].outcome
+    assert list(ended.solved) == [t.steps for t in ended]
+    assert np.isnan(ended.q[1, SECOND + 1 :]).all()
+    assert np.isfinite(ended.q[1, : SECOND + 1]).all()
+    assert "could not be solved" in ended.outcomes[1]
     assert ended[0].outcome == f"All {STEPS} steps were solved."
     with pytest.raises(SimulationError, match="could not be solved") as error:
         simulate_batch(cart, STEPPER, STEPS, struck)
