@@ -73,12 +73,12 @@ def wave(amplitude: float, frequency: float, phase: float = 0.3) -> Callable[[np
 
 
 def four_bar(stepper: Any) -> Case:
-    """A length in the loop; one angle and one rate are unknown, the rest follows."""
+    """A length in the loop; the crank's angle and rate are unknown, the rest follows."""
     m = mechanisms.four_bar(damping=0.05).spring("b", stiffness=3.0, rest=0.2)
     start = Start(
         q=mechanisms.FOUR_BAR_GUESS,
         v={"a": 1.0},
-        q_std={"a": "free", "b": "free", "c": 0.2},
+        q_std={"a": 0.2, "b": "free", "c": "free"},
         v_std={"a": 0.5, "b": "free", "c": "free"},
     )
     sensors = [

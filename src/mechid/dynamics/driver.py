@@ -168,12 +168,11 @@ def unsolved(plan: Plan) -> Chunk:
     return Chunk(0, 0, past, None, rows, 0, motion, None, None)
 
 
-def solve_again(plan: Plan, chunk: Chunk) -> Chunk:
-    """A chunk with its motion, which is solved again if it was not kept."""
+def solve_again(plan: Plan, chunk: Chunk, compare: Any, values: np.ndarray) -> Chunk:
+    """A chunk with its motion, which is solved again, by the same program, if it was not kept."""
     if chunk.motion is not None:
         return chunk
-    values = np.zeros(0)
-    args = (plan.stepper, plan.model, chunk.before, chunk.rows, chunk.count, plan.law, None, values)
+    args = (plan.stepper, plan.model, chunk.before, chunk.rows, chunk.count, plan.law, compare, values)
     return chunk._replace(motion=advance(*args)[1])
 
 
@@ -378,26 +377,20 @@ class TangentsBehind:
 
     def __init__(self, plan: Plan, first: Callable[[], Change]) -> None:
         self._plan = plan
+        self._carry: Any = None
         self._pool = ThreadPoolExecutor(1)
-        self._carry: Future[Change] = self._pool.submit(first)
+        self._begun = self._pool.submit(lambda: setattr(self, "_carry", first()))
         self._found: list[Future[Any]] = []
 
     def see(
         self, chunk: Chunk, directions: Callable[[], Directions], compare: Any, values: np.ndarray
     ) -> None:
         """Begin with a chunk that has just been solved."""
-        before, after = self._carry, Future()
-        self._carry = after
 
         def work() -> Any:
-            try:
-                solved = solve_again(self._plan, chunk)
-                out, carry = tangents(self._plan, solved, directions(), compare, values, before.result())
-                after.set_result(carry)
-                return jax.block_until_ready(out)
-            except BaseException as error:
-                after.set_exception(error)
-                raise
+            self._begun.result()  # raises what went wrong there
+            out, self._carry = tangents(self._plan, chunk, directions(), compare, values, self._carry)
+            return jax.block_until_ready(out)
 
         self._found.append(self._pool.submit(work))
 

@@ -242,7 +242,7 @@ class Shooting:
             moves, found = run.moves or self.moves(run), []
             carry = first_change(self.stepper, moves.start.x, run.model.driven.shape[0])
             for i, chunk in enumerate(run.chunks):
-                chunk = solve_again(plan, chunk)
+                chunk = solve_again(plan, chunk, compare[i], values)
                 out, carry = tangents(plan, chunk, self.directions(moves, chunk), compare[i], values, carry)
                 found.append(out)
         n = moves.start.x.shape[-1]
@@ -260,7 +260,7 @@ class Shooting:
         moves, carry = self.moves(run), self._no_slopes(run.model)
         gradient = np.zeros(moves.start.x.shape[-1])
         for i, chunk in reversed(list(enumerate(run.chunks))):
-            chunk = solve_again(plan, chunk)
+            chunk = solve_again(plan, chunk, compare[i], values)
             own, carry = cotangents(plan, chunk, self.directions(moves, chunk), compare[i], values, carry)
             gradient += np.asarray(own)
         return gradient + np.sum(np.asarray(carry.states), 0) @ moves.start.x, moves.start
