@@ -1,16 +1,16 @@
 """Hessian-vector products of the cost: `uv run python examples/core/curvature.py`.
 
-The Hessian of the whole cost, residuals' own curvature included, is never formed: its product with a direction costs
-a few gradients. Beside it the Gauss–Newton matrix JᵀJ, which leaves that curvature out.
+The Hessian of the whole cost, residuals' own curvature included, is never formed: its product with a direction
+costs a few gradients. Beside it the Gauss–Newton matrix JᵀJ, which leaves that curvature out.
 """
 
 from __future__ import annotations
 
-import data
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+import data
 import mechid
 from mechid import Parameters, Variational, residual_function
 

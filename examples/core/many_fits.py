@@ -6,9 +6,9 @@ states.
 
 from __future__ import annotations
 
-import data
 import numpy as np
 
+import data
 import mechid
 from mechid import Parameters, Variational, fit_batch, log_of
 

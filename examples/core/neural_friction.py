@@ -1,19 +1,19 @@
 """A neural friction term trained through the integrator: `uv run python examples/core/neural_friction.py`.
 
-The hinge of the log's pendulum has friction with a Stribeck curve. The model knows nothing of that law: a network of
-one hidden layer stands for it, as an element of the mechanism whose weights are parameters like any other.
+The hinge of the log's pendulum has friction with a Stribeck curve. The model knows nothing of that law: a network
+of one hidden layer stands for it, as an element of the mechanism whose weights are parameters like any other.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import data
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import least_squares
 
+import data
 import mechid
 from mechid import Mechanism, Parameters, Variational, residual_function
 

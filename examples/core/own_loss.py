@@ -6,12 +6,12 @@ to mechid: any function of the residuals, or of the motion itself, can be differ
 
 from __future__ import annotations
 
-import data
 import jax
 import jax.numpy as jnp
 import numpy as np
 from scipy.optimize import minimize
 
+import data
 import mechid
 from mechid import Parameters, Variational, residual_function
 

@@ -1,16 +1,16 @@
 """The posterior of the parameters by NUTS: `uv run --group docs python examples/core/posterior.py`.
 
-numpyro samples exp(−cost), with the cost's gradient through the integrator, and the standard deviations of a fit are
-shown beside those of the samples.
+numpyro samples exp(−cost), with the cost's gradient through the integrator, and the standard deviations of a fit
+are shown beside those of the samples.
 """
 
 from __future__ import annotations
 
-import data
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+import data
 import mechid
 from mechid import Parameters, Variational, residual_function, simulation_error
 

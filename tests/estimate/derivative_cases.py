@@ -192,7 +192,7 @@ def _cart(mechanism: Mechanism, **options: Any) -> Experiment:
     drivers = {"path": wave(0.05, 20.0), "u": wave(2.0, 40.0)}
     given = {
         "inputs": {"path": "path", "motor": "u"},
-        "start": Start(q={"hinge": 0.4}, q_std={"hinge": "free"}, v={"slide": 0.7}, v_std={"hinge": 0.5}),
+        "start": Start(q={"hinge": 0.4}, q_std={"hinge": "free"}, v={"slide": 0.7}, v_std=0.5),
     }
     return record(sensors, drivers=drivers, **(given | options))
 
@@ -326,7 +326,8 @@ def own_cost(stepper: Any) -> Case:
     """And a prior, which is a residual."""
     sensors = [(joint_position(ROD, "hinge"), 1, 0.1)]
     e = record(sensors, start=ROD_START, cost=Cost(running, terminal))
-    return Case(ROD, stepper, e, freed(ROD, "rod.mass", "hinge.damping", prior=(0.3, 0.5)))
+    free = freed(ROD, "rod.mass", "hinge.damping", transform="positive", prior=(0.3, 0.5))
+    return Case(ROD, stepper, e, free)
 
 
 def between_steps(stepper: Any) -> Case:
@@ -353,10 +354,10 @@ def between_steps(stepper: Any) -> Case:
     return Case(m, stepper, es, free)
 
 
-def late_motor(stepper: Any) -> Case:
+def late_motor(stepper: Any, hold: str) -> Case:
     m = ROD.motor("hinge", gain=1.0, name="motor").delayed("motor", 0.0137)
     inputs, drivers = {"motor": "u"}, {"u": wave(2.0, 40.0)}
-    e = record([(joint_position(m, "hinge"), 1, 0.1)], inputs=inputs, drivers=drivers)
+    e = record([(joint_position(m, "hinge"), 1, 0.1)], inputs=inputs, drivers=drivers, hold=hold)
     return Case(m, stepper, e, freed(m, "motor.delay"))
 
 
