@@ -264,23 +264,25 @@ def test_a_motion_that_ends_early(small):
 
 
 @pytest.mark.slow
-def test_of_several_motions_one_ends_early(small):
-    """With `vmap` over the unknowns: the others are as they are alone."""
+def test_of_several_motions_some_end_early(small):
+    """With `vmap` over inputs and unknowns: the others are as they are alone."""
     rng = np.random.default_rng(3)
-    ys = np.stack([moved(small, rng) for _ in range(4)])
-    ys[2, -1] = 1e160  # the first rate
+    ys = np.stack([moved(small, rng) for _ in range(5)])
+    rows = np.stack([np.array(small.data[0].rows)] * 5)
+    rows[2, 7], ys[4, 0] = 1e20, np.nan
 
-    def at(y: Any) -> Any:
-        (_, r), back = jax.vjp(partial(cost_and_rows, small), y)
-        return small.evaluate(y), back((1.0, 0.0 * r))[0], back((0.0, r))[0]
+    def at(rows: Any, y: Any) -> Any:
+        r = replace(small, data=(small.data[0]._replace(rows=rows),))
+        (_, found), back = jax.vjp(partial(cost_and_rows, r), y)
+        return r.evaluate(y), back((1.0, 0.0 * found))[0], back((0.0, found))[0]
 
-    together = jax.tree.map(np.asarray, jit(jax.vmap(at), once=True)(ys))
+    together = jax.tree.map(np.asarray, jit(jax.vmap(at), once=True)(rows, ys))
+    assert together[0].solved[:, 0].tolist() == [12, 12, 7, 12, 0]
+    assert (together[0].cost == np.inf).tolist() == [False, False, True, False, True]
+    assert all(np.isfinite(x[2]).all() for x in (together[0].residuals, *together[1:]))
     alone = jit(at, once=True)
-    assert together[0].cost[2] == np.inf
-    assert together[0].solved[:, 0].tolist() == [12, 12, 0, 12]
-    assert all(np.isfinite(x).all() for x in (together[0].residuals, *together[1:]))
-    for i in (0, 1, 3):
-        for got, want in zip(jax.tree.leaves(together), jax.tree.leaves(alone(ys[i])), strict=True):
+    for i in (0, 1, 2, 3):
+        for got, want in zip(jax.tree.leaves(together), jax.tree.leaves(alone(rows[i], ys[i])), strict=True):
             assert got[i] == pytest.approx(np.asarray(want), abs=EXACT * np.abs(want).max())
 
 
@@ -385,48 +387,67 @@ def test_rollouts_by_numbers_of_a_controller_by_time_and_by_the_step(name):
     check_derivatives(program, y, y, rows, np.random.default_rng(4))
 
 
+TABLE = np.random.default_rng(5).normal(size=(12, 1))
+
+
+def begun(y: Any) -> Any:
+    """The first state and a law."""
+    stepper, model = Variational(DT, **TIGHT), ROD.lower()
+    x0 = stepper.initial(model, y[:1], y[1:2], jnp.zeros(1), 0.0)
+    law = as_law(Partial(lambda p, t, q, v: p * jnp.cos(3.0 * t) - 0.2 * v, y[2]))
+
+    def piece(x: Any, rows: Any, t: Any) -> tuple[Any, Any]:
+        motion = rollout(stepper, model, x, rows, t0=t, law=law)
+        last = jax.tree.map(lambda a: a[-1], motion.states)
+        return last, jax.vmap(lambda x: stepper.positions(model, x))(motion.states)
+
+    return x0, piece
+
+
+def whole(y: Any) -> Any:
+    x0, piece = begun(y)
+    return jnp.sum(WEIGHTS[:13, None] * piece(x0, TABLE, 0.0)[1] ** 2)
+
+
+def pieces(y: Any) -> Any:
+    """The same in three pieces, one after the other."""
+    x0, piece = begun(y)
+
+    def one(carry: Any, rows: Any) -> Any:
+        x, q = piece(carry[0], rows, carry[1])
+        return (x, carry[1] + 4 * DT), q
+
+    _, q = jax.lax.scan(one, (x0, jnp.zeros(())), TABLE.reshape(3, 4, 1))
+    return jnp.sum(WEIGHTS[:13, None] * jnp.concatenate([q[0, :1], *q[:, 1:]]) ** 2)
+
+
+def same(got: Any, want: Any) -> None:
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+        assert np.asarray(a) == pytest.approx(np.asarray(b), abs=EXACT * np.abs(b).max())
+
+
 @pytest.mark.slow
 def test_rollouts_in_a_scan_and_in_a_batch():
-    """Three pieces, one after the other, are the whole; so are their gradients, and those of a batch."""
-    model, stepper, steps = ROD.lower(), Variational(DT, **TIGHT), 12
-    table = np.random.default_rng(5).normal(size=(steps, 1))
-
-    def begun(y: Any) -> Any:
-        q, v = y[:1], y[1:2]
-        return stepper.initial(model, q, v, jnp.zeros(1), 0.0)
-
-    def law(y: Any) -> Any:
-        return as_law(Partial(lambda p, t, q, v: p * jnp.cos(3.0 * t) - 0.2 * v, y[2]))
-
-    def whole(y: Any) -> Any:
-        motion = rollout(stepper, model, begun(y), table, law=law(y))
-        q = jax.vmap(lambda x: stepper.positions(model, x))(motion.states)
-        return jnp.sum(WEIGHTS[: steps + 1, None] * q**2)
-
-    def pieces(y: Any) -> Any:
-        def piece(carry: Any, rows: Any) -> Any:
-            x, t = carry
-            motion = rollout(stepper, model, x, rows, t0=t, law=law(y))
-            q = jax.vmap(lambda x: stepper.positions(model, x))(motion.states)
-            return (jax.tree.map(lambda a: a[-1], motion.states), t + 4 * DT), q
-
-        _, q = jax.lax.scan(piece, (begun(y), jnp.zeros(())), table.reshape(3, 4, 1))
-        return jnp.sum(WEIGHTS[: steps + 1, None] * jnp.concatenate([q[0, :1], *q[:, 1:]]) ** 2)
-
+    """Values, gradients and gradients of slopes of the pieces are those of the whole, each alone and together."""
     ys = np.array([[0.5, 1.0, 0.7], [-0.8, 2.0, -1.0]])
+
+    def slopes(f: Any, y: Any) -> Any:
+        return jax.value_and_grad(f)(y), jax.value_and_grad(lambda y: jax.jvp(f, (y,), (ys[1],))[1])(y)
 
     @jit
     def everything(ys: Any) -> Any:
-        def slopes(f: Any) -> Any:
-            return jax.vmap(lambda y, v: jax.jvp(jax.value_and_grad(f), (y,), (v,)))(ys, ys[::-1])
+        batch = [jax.vmap(partial(slopes, f))(ys) for f in (whole, pieces)]
+        return *batch, slopes(whole, ys[0])
 
-        return slopes(whole), slopes(pieces), jax.value_and_grad(whole)(ys[0])
+    batch, pieced, alone = everything(ys)
+    same(pieced, batch)
+    same(alone, jax.tree.map(lambda a: a[0], batch))
 
-    batch, pieced, alone = jax.tree.map(np.asarray, everything(ys))
-    for got, want in zip(jax.tree.leaves(pieced), jax.tree.leaves(batch), strict=True):
-        assert got == pytest.approx(want, abs=EXACT * np.abs(want).max())
-    assert batch[0][0][0] == pytest.approx(alone[0], rel=EXACT)
-    assert batch[0][1][0] == pytest.approx(alone[1], abs=EXACT * np.abs(alone[1]).max())
+
+@pytest.mark.slow
+def test_second_derivatives_forward_over_reverse_in_a_scan():
+    y = np.array([0.5, 1.0, 0.7])
+    same(*[jit(jax.hessian(f), once=True)(y) for f in (pieces, whole)])
 
 
 def last_angle(law: Any, model: Any) -> Any:

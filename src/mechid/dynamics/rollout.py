@@ -302,15 +302,16 @@ def differentiable_motion(
 
     Derivatives of every order, forward and reverse. Those of steps beyond the first that failed are zero.
     """
-    return _attached(stepper, model, past, jnp.asarray(rows), _with_enclosed(law, model, rows), motion)
+    rows = jnp.asarray(rows)
+    if law is not None:
+        first = jax.tree.map(lambda a: a[0], motion.states)
+        law = _with_enclosed(law, jax.lax.stop_gradient(stepper.positions(model, first)), rows[0])
+    return _attached(stepper, model, past, rows, law, motion)
 
 
-def _with_enclosed(law: Any, model: Model, rows: Any) -> Any:
+def _with_enclosed(law: Any, q: Array, row: Array) -> Any:
     """A law whose function encloses traced values, such as gains, with these as leaves."""
-    if law is None:
-        return None
-    q = jnp.zeros(model.nq)
-    given = (jnp.zeros(()), q, q, jnp.zeros(rows.shape[1:]))
+    given = (jnp.zeros(()), jnp.zeros(q.shape), jnp.zeros(q.shape), jnp.zeros(row.shape))
     function, enclosed = jax.closure_convert(lambda *now: jnp.asarray(law(*now), float), *given)
     return jax.tree_util.Partial(_Enclosing(function), enclosed) if enclosed else law
 

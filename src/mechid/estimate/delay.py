@@ -80,18 +80,19 @@ def late_input(hold: str, time: Array, values: Array, t: Array, delay: Array) ->
 
     Its derivative is the slope by the delay, which has no derivative of its own: a second one raises an error.
     """
-    return Signal(time, values, hold).over(t, delay, jnp)[0]
+    return Signal(jnp.asarray(time), jnp.asarray(values), hold).over(t, delay, jnp)[0]
 
 
 @late_input.defjvp
 def _late_input_jvp(hold: str, primals: tuple[Array, ...], tangents: tuple[Any, ...]) -> tuple[Array, Array]:
     time, values, t, delay = primals
-    u, slope = Signal(time, values, hold).over(t, delay, jnp)
-    return u, _only_once(slope) * tangents[3]
+    u, slope = Signal(jnp.asarray(time), jnp.asarray(values), hold).over(t, delay, jnp)
+    return u, _only_once(slope, delay) * tangents[3]
 
 
 @jax.custom_jvp
-def _only_once(slope: Array) -> Array:
+def _only_once(slope: Array, delay: Array) -> Array:
+    """The slope as a function of the delay that cannot be differentiated."""
     return slope
 
 
