@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from derivative_cases import CASES, DT, TIGHT, delayed, late_motor
+from derivative_cases import CASES, DT, TIGHT, driven, late_motor
 from estimation_cases import problem_of
 from jax.tree_util import Partial
 
@@ -180,7 +180,8 @@ def test_derivatives(name):
     assert found.cost == pytest.approx(point.cost, rel=EXACT)
     gradient = problem.gradient(point)
     assert found.gradient == pytest.approx(gradient, abs=EXACT * np.abs(gradient).max())
-    rows = problem.rows(point)[0] if problem.least_squares else problem.prior_residuals(y)
+    of_samples = [r.reshape(-1) for run in point.runs for r in run.residuals]
+    rows = np.concatenate([*of_samples, problem.prior_residuals(y)])
     assert found.r == pytest.approx(rows, abs=EXACT * np.abs(rows).max())
 
 
@@ -203,7 +204,7 @@ def test_a_second_derivative_by_a_delay_is_refused(hold):
 
 @pytest.mark.slow
 def test_first_derivatives_by_a_delay():
-    case = delayed(Variational(DT, **TIGHT), "motor.delay", "path.delay", "rod.mass")
+    case = driven(Variational(DT, **TIGHT), "motor.delay", "path.delay", "rod.mass")
     r = residual_function(*case)
     rng = np.random.default_rng(1)
     # of 0.0137 s and 0.0082 s; an edge of a line through samples is met by no step's end
